@@ -1,0 +1,263 @@
+"""The one schema of `params.yaml`: frozen, unknown keys rejected, defaults are the vetted settings.
+
+Each DAG stage owns one section. `seed`, `threads`, `model` and `environment`
+are shared. Field docstrings say what a low and a high value do.
+"""
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from geartrain.errors import UserError
+
+Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+SPLITS = ("train", "val", "test", "ood", "paraphrase")
+
+
+class Section(BaseModel):
+    """Base of every section."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class TinyModel(Section):
+    """A small Llama-architecture model that the pipeline builds itself."""
+
+    kind: Literal["tiny"] = "tiny"
+    vocabulary: Annotated[int, Field(ge=300)] = 1024
+    """Size of the byte-level BPE vocabulary; low makes sequences long, high starves rare tokens of examples."""
+    hidden: Annotated[int, Field(ge=16, multiple_of=16)] = 128
+    """Width; cost of a step grows with its square."""
+    layers: Count = 4
+    """Depth; below 2 the model cannot copy from what it read."""
+    heads: Count = 4
+    context: Count = 2048
+    """Longest sequence, in tokens; an episode that would pass it ends as "max_context"."""
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> "TinyModel":
+        if self.hidden % self.heads or (self.hidden // self.heads) % 2:
+            raise ValueError(f"hidden ({self.hidden}) must be an even multiple of heads ({self.heads})")
+        return self
+
+
+class PretrainedModel(Section):
+    """Any Hugging Face causal LM, by path of a local folder or of a GGUF file."""
+
+    kind: Literal["pretrained"]
+    path: Path
+    """Folder with config, weights and tokenizer; or a `.gguf` file, which is converted once."""
+    context: Count = 4096
+    """Longest sequence, in tokens."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """float32 keeps sampler and trainer log-probs equal to 1e-4; bfloat16 halves memory and loosens that."""
+
+
+class EnvironmentSection(Section):
+    """Which environment, and its limits. Shared by every stage that plays episodes."""
+
+    name: Literal["analyst"] = "analyst"
+    source: Path = Path("data/raw/chinook.json")
+    """Raw data that the worlds are built from; `make setup` fetches it."""
+    max_turns: Count = 26
+    """Tool calls before an episode is cut; below a task's necessary steps it cannot succeed."""
+    row_limit: Count = 12
+    """Rows of a query result that the agent is shown."""
+    sql_steps: Count = 2_000_000
+    """SQLite virtual-machine steps a query may take; a count, not seconds, so that results repeat."""
+
+
+class TasksSection(Section):
+    """Task sets."""
+
+    train: Count = 480
+    val: Count = 60
+    test: Count = 120
+    ood: Count = 48
+    paraphrase: Annotated[int, Field(ge=0)] = 120
+    """Test tasks that are also asked in other words; at most `test`."""
+
+    @model_validator(mode="after")
+    def _paraphrase_within_test(self) -> "TasksSection":
+        if self.paraphrase > self.test:
+            raise ValueError(f"paraphrase ({self.paraphrase}) rewords test tasks, of which there are {self.test}")
+        return self
+
+
+class WarmStartSection(Section):
+    """Supervised start from demonstrations of a scripted, deliberately imperfect expert."""
+
+    demonstrations: Count = 2400
+    """Expert episodes; few leave the policy unable to follow the format."""
+    epochs: Positive = 3.0
+    learning_rate: Positive = 3e-3
+    """High diverges; low leaves copying unlearned within the budget."""
+    batch_tokens: Count = 8192
+    """Tokens per optimiser step."""
+    warmup: Share = 0.05
+    """Share of the steps over which the learning rate rises linearly."""
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    """Autocast of the forward pass; bfloat16 about halves the time where the CPU has it."""
+    checkpoint_every: Count = 100
+    """Optimiser steps between checkpoints; a killed run repeats at most this many."""
+
+
+class SamplingSection(Section):
+    """How episodes are sampled."""
+
+    temperature: Positive = 1.0
+    max_new_tokens: Count = 96
+    """Longest agent message; one that is cut off is an invalid call, not the end of the episode."""
+    rows: Count = 64
+    """Episodes decoded at the same time; high uses memory, low wastes dispatch time."""
+
+
+class CollectSection(Section):
+    """Sibling rollouts of the warm-started policy."""
+
+    tasks: Count = 96
+    """Training tasks that are played; at most `tasks.train`."""
+    siblings: Annotated[int, Field(ge=2)] = 6
+    """Episodes per task; one alone has nothing to be compared with."""
+    sampling: SamplingSection = SamplingSection()
+
+
+class PreferencesSection(Section):
+    """Preference pairs from verified siblings."""
+
+    pairs_per_task: Count = 4
+    """At most this many pairs of one task, so that no task dominates."""
+    min_margin: Share = 0.1
+    """Smallest difference in verified score (success, then progress) that makes a pair."""
+    validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
+    """Share of tasks whose pairs are held out; assigned by hash of the task, so growth moves none."""
+    max_rejected_share: Share = 0.5
+    """The stage stops when more than this share of records is quarantined."""
+
+
+class RewardModelSection(Section):
+    """Bradley-Terry reward model on a small encoder."""
+
+    encoder: Path | None = None
+    """Folder of the encoder; None takes the one that the pinned data package ships."""
+    max_tokens: Count = 128
+    """Longest text; the start of the transcript is cut, never its end."""
+    epochs: Positive = 2.0
+    learning_rate: Positive = 1e-4
+    batch_pairs: Count = 8
+    train_layers: Annotated[int, Field(ge=0)] = 2
+    """Topmost encoder layers that are trained; 0 trains the head alone."""
+    patience: Count = 3
+    """Validations without improvement before training stops."""
+
+
+class CriticSection(Section):
+    """Sibling critic: credit of a step from the contrast of siblings."""
+
+    encoder: Path | None = None
+    """Encoder folder; None uses the frozen warm start's own hidden states (no extra forward pass in training)."""
+    hidden: Count = 64
+    epochs: Count = 30
+    learning_rate: Positive = 1e-3
+    shrinkage: NonNegative = 1.0
+    """Pseudo-count n0 of n/(n+n0): high distrusts contrasts seen few times."""
+    subgoal_credit: NonNegative = 0.5
+    """Credit of a step that reaches a sub-goal, whatever the outcome."""
+    clip: Positive = 5.0
+    """Bound on the absolute label."""
+    validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
+
+
+class PolicySection(Section):
+    """Policy optimisation: GRPO's loss, a credit method's weights."""
+
+    recipe: str = "gear_a_sgcd"
+    """A row of `geartrain.algorithms.recipe.RECIPES`; "grpo" is the control."""
+    iterations: Count = 30
+    tasks_per_iteration: Count = 16
+    siblings: Annotated[int, Field(ge=2)] = 8
+    sampling: SamplingSection = SamplingSection()
+    learning_rate: Positive = 3e-4
+    """High forgets the format (invalid calls rise); low does not move within the budget."""
+    minibatches: Count = 2
+    """Optimiser steps per iteration; more reuse means ratios further from 1."""
+    microbatch_tokens: Count = 8192
+    """Padded tokens per forward pass; memory, never the result."""
+    clip_low: Positive = 0.2
+    clip_high: Positive = 0.28
+    kl_coefficient: NonNegative = 0.01
+    """Weight of k3 to the warm start; 0 skips the reference pass."""
+    gradient_clip: Positive = 1.0
+    weight_strength: Share = 0.5
+    """gamma of W = clip(1 + gamma (2s - 1), 1/c, c); 0 is plain GRPO."""
+    weight_bound: Annotated[float, Field(gt=1.0)] = 2.0
+    """c above: no token counts more than c times or less than 1/c times."""
+    grain_learning_rate: Positive = 1e-3
+    grain_entropy: NonNegative = 0.01
+    """Entropy bonus of the grain weights; 0 lets them collapse early."""
+    teacher_decay: Share = 0.9
+    """Retention of the EMA teacher per iteration; 1 never moves, 0 is the student itself."""
+    reward_model_weight: NonNegative = 0.1
+    """Weight of the learned reward against the verified outcome (1.0)."""
+    invalid_call_reward: Annotated[float, Field(le=0.0, allow_inf_nan=False)] = -0.1
+    """Step reward of a call that was answered by an error."""
+    validate_every: Count = 5
+    """Iterations between greedy evaluations on `val`; the best checkpoint is kept."""
+    checkpoint_every: Count = 1
+    """Iterations between checkpoints; a killed run repeats at most this many."""
+
+
+class EvaluationSection(Section):
+    """Held-out comparison of the candidate with the warm start."""
+
+    samples: Count = 2
+    """Sampled episodes per task beside the greedy one."""
+    sampling: SamplingSection = SamplingSection()
+    resamples: Count = 10_000
+    """Bootstrap resamples."""
+    confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
+
+
+class PromotionSection(Section):
+    """The gate."""
+
+    min_gain: float = Field(default=0.0, ge=-1.0, le=1.0)
+    """Smallest gain in sampled test success; the paired interval's lower end must pass it."""
+    max_invalid_calls: Share = 0.2
+    """Largest share of invalid calls in the candidate's test episodes."""
+    max_zero_tool_share: Share = 0.05
+    """Largest share of successes that used no tool (zero-tool collapse)."""
+
+
+class Config(Section):
+    """A whole run."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    threads: Count = 2
+    """Threads of one stage's tensor work; results repeat bit for bit at 1."""
+    model: Annotated[TinyModel | PretrainedModel, Field(discriminator="kind")] = TinyModel()
+    environment: EnvironmentSection = EnvironmentSection()
+    tasks: TasksSection = TasksSection()
+    warm_start: WarmStartSection = WarmStartSection()
+    collect: CollectSection = CollectSection()
+    preferences: PreferencesSection = PreferencesSection()
+    reward_model: RewardModelSection = RewardModelSection()
+    critic: CriticSection = CriticSection()
+    policy: PolicySection = PolicySection()
+    evaluation: EvaluationSection = EvaluationSection()
+    promotion: PromotionSection = PromotionSection()
+
+    @model_validator(mode="after")
+    def _collect_within_train(self) -> "Config":
+        if self.collect.tasks > self.tasks.train:
+            raise ValueError(f"collect.tasks ({self.collect.tasks}) exceeds tasks.train ({self.tasks.train})")
+        if self.policy.tasks_per_iteration > self.tasks.train:
+            raise ValueError(f"policy.tasks_per_iteration ({self.policy.tasks_per_iteration}) exceeds tasks.train ({self.tasks.train})")
+        return self

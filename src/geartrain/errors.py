@@ -1,0 +1,29 @@
+"""The errors that a stage may end with, and the exit code each one means.
+
+An orchestrator reads only the exit code: a user error must not be retried, a
+fault of the infrastructure should be.
+"""
+
+EXIT_USER = 2
+EXIT_INFRASTRUCTURE = 75  # EX_TEMPFAIL of sysexits.h: "try again later"
+
+
+class GeartrainError(Exception):
+    """Base of every error that geartrain raises on purpose.
+
+    The message states the problem, where it is, and how to mend it.
+    """
+
+    exit_code = 1
+
+
+class UserError(GeartrainError):
+    """Configuration or data that a person has to mend; retrying changes nothing."""
+
+    exit_code = EXIT_USER
+
+
+class InfrastructureError(GeartrainError):
+    """Disk, network or node trouble; the same call may succeed later."""
+
+    exit_code = EXIT_INFRASTRUCTURE
