@@ -254,10 +254,80 @@ class Config(Section):
     evaluation: EvaluationSection = EvaluationSection()
     promotion: PromotionSection = PromotionSection()
 
-    @model_validator(mode="after")
-    def _collect_within_train(self) -> "Config":
-        if self.collect.tasks > self.tasks.train:
-            raise ValueError(f"collect.tasks ({self.collect.tasks}) exceeds tasks.train ({self.tasks.train})")
-        if self.policy.tasks_per_iteration > self.tasks.train:
-            raise ValueError(f"policy.tasks_per_iteration ({self.policy.tasks_per_iteration}) exceeds tasks.train ({self.tasks.train})")
-        return self
+
+def load_config(path: Path) -> Config:
+    """Read and check a `params.yaml`.
+
+    Raises:
+        UserError: the file is missing, is not YAML, or a key is unknown, of the
+            wrong type or impossible; the message names key, reason and the
+            nearest valid name.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file. Copy one from profiles/, or run from the project's root.")
+    try:
+        record = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML: {error}") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{path}: expected sections such as `policy:`, found {type(record).__name__}")
+    config = parse_config(record, source=str(path))
+    problems = _inconsistencies(config)
+    if problems:
+        raise UserError("\n".join([f"{path}: {len(problems)} problem(s)", *problems]))
+    return config
+
+
+def missing_files(config: Config) -> list[str]:
+    """Return one line per file that the configuration names and that is not there."""
+    named = {
+        "environment.source": config.environment.source,
+        "reward_model.encoder": config.reward_model.encoder,
+        "critic.encoder": config.critic.encoder,
+        "model.path": config.model.path if isinstance(config.model, PretrainedModel) else None,
+    }
+    return [f"  {key}: no such file: {path}" for key, path in named.items() if path is not None and not path.exists()]
+
+
+def _inconsistencies(config: Config) -> list[str]:
+    """Return what is wrong between sections; a stage sees only its own, so this is checked on whole files."""
+    pairs = {
+        "collect.tasks": config.collect.tasks,
+        "policy.tasks_per_iteration": config.policy.tasks_per_iteration,
+    }
+    limit = config.tasks.train
+    return [f"  {key}: {value} exceeds tasks.train ({limit})" for key, value in pairs.items() if value > limit]
+
+
+def parse_config(record: Any, *, source: str) -> Config:
+    """Check a configuration that was read from `source`. Raises UserError as `load_config`."""
+    try:
+        return Config.model_validate(record)
+    except ValidationError as error:
+        lines = [_explain(problem) for problem in error.errors()]
+        raise UserError("\n".join([f"{source}: {len(lines)} problem(s)", *lines])) from error
+
+
+def _explain(problem: Any) -> str:
+    place = [str(part) for part in problem["loc"]]
+    shown = [part for part in place if part not in {"tiny", "pretrained"}]
+    key = ".".join(shown) or "(whole file)"
+    if problem["type"] == "extra_forbidden":
+        names = _names_beside(place)
+        near = get_close_matches(place[-1], names, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"valid names: {', '.join(names)}"
+        return f"  {key}: unknown key; {hint}"
+    reason = problem["msg"].removeprefix("Value error, ")
+    return f"  {key}: {reason} (got {problem['input']!r:.80})"
+
+
+def _names_beside(place: list[str]) -> list[str]:
+    """Return the valid keys of the section in which `place` lies."""
+    schema: Any = Config
+    for part in place[:-1]:
+        if part in {"tiny", "pretrained"}:
+            schema = {"tiny": TinyModel, "pretrained": PretrainedModel}[part]
+            continue
+        annotation = schema.model_fields[part].annotation
+        schema = annotation if isinstance(annotation, type) else Config
+    return sorted(schema.model_fields)

@@ -93,7 +93,9 @@ class Trajectory:
 
     def action_mask(self) -> list[bool]:
         """Return [T]: True exactly on the ids that the policy sampled."""
-        return [flag for turn in self.turns for flag in (*[False] * len(turn.prompt_ids), *[True] * len(turn.action_ids))]
+        return [
+            flag for turn in self.turns for flag in (*[False] * len(turn.prompt_ids), *[True] * len(turn.action_ids))
+        ]
 
     def behaviour_logprobs(self) -> list[float]:
         """Return [T]: behaviour log-prob on sampled ids, 0.0 elsewhere."""
@@ -107,6 +109,10 @@ class Trajectory:
             cursor = start + len(turn.action_ids)
             spans.append((start, cursor))
         return spans
+
+
+def _flags(turn: Turn) -> list[bool]:
+    return [False] * len(turn.prompt_ids) + [True] * len(turn.action_ids)
 
 
 _TURN = pa.struct(

@@ -1,0 +1,186 @@
+"""Artifacts on disk: digests, manifests, atomic publication.
+
+An artifact is a folder with a `manifest.json` that lists the sha256 of every
+file, the parameters, the code and the digests of the inputs that made it. A
+manifest holds no time and no path of this machine, so that the same work gives
+the same digest anywhere.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from geartrain.errors import InfrastructureError, UserError
+
+MANIFEST = "manifest.json"
+NOT_CODE_OF_A_RESULT = ("cli.py", "__main__.py", "reporting")
+"""Parts of the package that cannot change what a stage computes."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an artifact is and what made it."""
+
+    stage: str
+    files: Mapping[str, str]
+    """Relative path -> sha256, hex."""
+    parameters: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    """Input name -> digest of the input artifact."""
+    code: str
+    """Digest of the package's sources."""
+    metrics: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Identity of the artifact's contents: sha256 over the sorted file digests."""
+        return fingerprint(dict(self.files))
+
+
+def fingerprint(value: Any) -> str:
+    """Return the sha256 (hex) of a JSON-ready value in canonical form."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 (hex) of a file, read in blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def code_digest() -> str:
+    """Return a digest of the package's sources, as far as they can change a result."""
+    root = Path(__file__).parent
+    sources = {
+        str(path.relative_to(root)): file_sha256(path)
+        for path in sorted(root.rglob("*.py"))
+        if path.relative_to(root).parts[0] not in NOT_CODE_OF_A_RESULT
+    }
+    return fingerprint(sources)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader, or a crash, sees the old text or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically: sorted keys, no NaN, newline at the end."""
+    write_atomically(path, json.dumps(value, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def list_files(folder: Path) -> dict[str, str]:
+    """Return relative path -> sha256 of every file in a folder but the manifest."""
+    return {
+        path.relative_to(folder).as_posix(): file_sha256(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != MANIFEST
+    }
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read an artifact's manifest.
+
+    Raises:
+        UserError: the folder or its manifest is missing or unreadable.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise UserError(
+            f"{folder}: no {MANIFEST}, so this is not a finished artifact. Run the stage that writes it first."
+        )
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        record.pop("digest", None)
+        return Manifest(**record)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path}: not a manifest ({error}). Delete {folder} and run its stage again.") from error
+
+
+def verify(folder: Path) -> Manifest:
+    """Read the manifest and check every file against it.
+
+    Raises:
+        UserError: a file is missing, changed, or not listed.
+    """
+    manifest = read_manifest(folder)
+    found = list_files(folder)
+    wrong = [f"{name} is missing" for name in manifest.files.keys() - found.keys()]
+    wrong += [f"{name} is not in the manifest" for name in found.keys() - manifest.files.keys()]
+    wrong += [
+        f"{name} was changed" for name in found.keys() & manifest.files.keys() if found[name] != manifest.files[name]
+    ]
+    if wrong:
+        raise UserError(f"{folder}: does not match its {MANIFEST}: {'; '.join(sorted(wrong))}. Run its stage again.")
+    return manifest
+
+
+def write_manifest(
+    folder: Path,
+    *,
+    stage: str,
+    parameters: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    metrics: Mapping[str, Any],
+) -> Manifest:
+    """Seal a folder: hash its files, sync them to disk and write the manifest last."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    manifest = Manifest(stage, list_files(folder), parameters, inputs, code_digest(), metrics)
+    write_json(folder / MANIFEST, {**asdict(manifest), "digest": manifest.digest})
+    return manifest
+
+
+def publish(staged: Path, target: Path) -> None:
+    """Put a sealed folder in its place by renames; a crash leaves the old one, the new one, or none.
+
+    Raises:
+        InfrastructureError: the disk is full or refuses.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    incoming = target.with_name(f".{target.name}.incoming")
+    outgoing = target.with_name(f".{target.name}.outgoing")
+    try:
+        for leftover in (incoming, outgoing):
+            _remove(leftover)
+        shutil.copytree(staged, incoming)
+        if target.exists() or target.is_symlink():
+            target.rename(outgoing)
+        incoming.rename(target)
+        _remove(outgoing)
+        _sync_folder(target.parent)
+    except OSError as error:
+        reason = f"could not publish the output ({error})"
+        raise InfrastructureError(f"{target}: {reason}. Free space or mend the mount, then run again.") from error
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

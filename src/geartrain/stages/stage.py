@@ -1,0 +1,190 @@
+"""The one way in which a stage runs, whoever calls it.
+
+`@stage` turns a body `body(job) -> metrics` into `run(config, inputs, outputs)
+-> metrics`: inputs are verified against their manifests, the body writes into
+a staging folder, outputs are sealed and published by rename, START and
+COMPLETE or FAIL are recorded. A body that keeps checkpoints in `job.work`
+resumes after SIGKILL; a run whose outputs are there and match is not repeated.
+"""
+
+import fcntl
+import functools
+import importlib
+import os
+import resource
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geartrain import artifacts
+from geartrain.config import Config
+from geartrain.errors import GeartrainError, UserError
+from geartrain.lineage import events
+
+Metrics = dict[str, Any]
+Paths = Mapping[str, Path]
+
+ORDER = (
+    "tasks",
+    "warm_start",
+    "collect",
+    "preferences",
+    "reward_model",
+    "critic",
+    "policy",
+    "evaluation",
+    "promotion",
+)
+
+
+def home() -> Path:
+    """Return the folder of work in progress and lineage: `$GEARTRAIN_HOME`, or `.geartrain` here."""
+    return Path(os.environ.get("GEARTRAIN_HOME", ".geartrain"))
+
+
+def event_log() -> Path:
+    """Return the file of lineage events."""
+    return home() / "lineage" / "events.ndjson"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the body of a stage works with."""
+
+    config: Config
+    """Only the sections that the stage declared carry the caller's values."""
+    inputs: Paths
+    """Verified input folders, by name."""
+    outputs: Paths
+    """Staging folders to write to, by name; they exist and may hold what a killed run left."""
+    work: Path
+    """Folder for checkpoints; survives a kill, is removed after publication."""
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """What a stage reads and writes; DVC, KFP and the tests are held to it."""
+
+    name: str
+    inputs: tuple[str, ...]
+    """Names of the artifacts read; each is the output of the stage of that name."""
+    sections: tuple[str, ...]
+    """Sections and shared keys of the configuration that the stage reads."""
+    run: Callable[[Config, Paths, Paths], Metrics]
+
+    def parameters(self, config: Config) -> dict[str, Any]:
+        """Return the part of the configuration that the stage depends on, JSON-ready."""
+        whole = config.model_dump(mode="json")
+        return {name: whole[name] for name in ("seed", "threads", *self.sections)}
+
+
+def load_stage(name: str) -> StageSpec:
+    """Import a stage's module and return its spec. Raises UserError for an unknown name."""
+    if name not in ORDER:
+        raise UserError(f"no stage {name!r}; the stages are {', '.join(ORDER)}")
+    spec = importlib.import_module(f"geartrain.stages.{name}").run.spec
+    assert isinstance(spec, StageSpec)
+    return spec
+
+
+def stage(*, inputs: tuple[str, ...], sections: tuple[str, ...]) -> Callable[[Callable[[Job], Metrics]], Any]:
+    """Declare a stage. The stage's name, and that of its one output, is its module's."""
+
+    def decorate(body: Callable[[Job], Metrics]) -> Any:
+        name = body.__module__.rsplit(".", 1)[-1]
+
+        @functools.wraps(body)
+        def run(config: Config, inputs: Paths, outputs: Paths) -> Metrics:
+            return _run(spec, body, config, inputs, outputs)
+
+        spec = StageSpec(name, inputs, sections, run)
+        run.spec = spec  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _run(spec: StageSpec, body: Callable[[Job], Metrics], config: Config, inputs: Paths, outputs: Paths) -> Metrics:
+    if set(inputs) != set(spec.inputs) or set(outputs) != {spec.name}:
+        expected = f"reads {sorted(spec.inputs)} and writes [{spec.name!r}]"
+        raise UserError(f"stage {spec.name}: {expected}; got {sorted(inputs)} and {sorted(outputs)}")
+    parameters = spec.parameters(config)
+    digests = {name: artifacts.verify(path).digest for name, path in inputs.items()}
+    key = artifacts.fingerprint([spec.name, parameters, digests, artifacts.code_digest()])
+    target = outputs[spec.name]
+    work = home() / "work" / f"{spec.name}-{key[:16]}"
+    with _exclusive(work):
+        finished = _finished(target, parameters, digests)
+        if finished is not None:
+            return finished
+        with _recorded(spec.name, digests, parameters) as published:
+            staged = work / "output"
+            staged.mkdir(parents=True, exist_ok=True)
+            _pin_threads(config.threads)
+            narrowed = Config.model_validate(parameters)
+            metrics = body(Job(narrowed, dict(inputs), {spec.name: staged}, work))
+            manifest = artifacts.write_manifest(
+                staged, stage=spec.name, parameters=parameters, inputs=digests, metrics=metrics
+            )
+            artifacts.publish(staged, target)
+            published[spec.name] = manifest.digest
+        shutil.rmtree(work, ignore_errors=True)
+        return metrics
+
+
+def _finished(target: Path, parameters: Mapping[str, Any], digests: Mapping[str, str]) -> Metrics | None:
+    """Return the metrics of an earlier run whose output is in place, whole and of the same making."""
+    if not (target / artifacts.MANIFEST).is_file():
+        return None
+    try:
+        manifest = artifacts.verify(target)
+    except UserError:
+        return None
+    same = (manifest.parameters, manifest.inputs, manifest.code) == (parameters, digests, artifacts.code_digest())
+    return dict(manifest.metrics) if same else None
+
+
+@contextmanager
+def _exclusive(work: Path) -> Iterator[None]:
+    """Hold the stage's lock: an orphan of a killed orchestrator may still be at work on it."""
+    work.parent.mkdir(parents=True, exist_ok=True)
+    with work.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _recorded(name: str, digests: Mapping[str, str], parameters: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Emit START, then COMPLETE with what was published or FAIL with the reason."""
+    run_id, log, started = events.new_run_id(), event_log(), time.monotonic()
+    events.emit(log, "START", run_id=run_id, job=name, inputs=digests, outputs={}, facets={"parameters": parameters})
+    published: dict[str, str] = {}
+    try:
+        yield published
+    except BaseException as error:
+        kind = "FAIL" if isinstance(error, Exception) else "ABORT"
+        message = str(error) if isinstance(error, GeartrainError) else repr(error)
+        reason = {"type": type(error).__name__, "message": message}
+        events.emit(log, kind, run_id=run_id, job=name, inputs=digests, outputs={}, facets={"error": reason})
+        raise
+    facets = {"resources": _resources(started)}
+    events.emit(log, "COMPLETE", run_id=run_id, job=name, inputs=digests, outputs=published, facets=facets)
+
+
+def _resources(started: float) -> dict[str, float]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "seconds": round(time.monotonic() - started, 3),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+        "peak_memory_bytes": usage.ru_maxrss * 1024,
+    }
+
+
+def _pin_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
