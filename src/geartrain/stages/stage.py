@@ -41,6 +41,20 @@ ORDER = (
 )
 
 
+FOLDERS = {
+    "tasks": Path("data/tasks"),
+    "warm_start": Path("models/warm_start"),
+    "collect": Path("data/rollouts"),
+    "preferences": Path("data/preferences"),
+    "reward_model": Path("models/reward_model"),
+    "critic": Path("models/critic"),
+    "policy": Path("models/policy"),
+    "evaluation": Path("reports/evaluation"),
+    "promotion": Path("models/promoted"),
+}
+"""Where each stage's artifact lies in a workspace; `dvc.yaml` names the same folders."""
+
+
 def home() -> Path:
     """Return the folder of work in progress and lineage: `$GEARTRAIN_HOME`, or `.geartrain` here."""
     return Path(os.environ.get("GEARTRAIN_HOME", ".geartrain"))
@@ -166,7 +180,7 @@ def _recorded(name: str, digests: Mapping[str, str], parameters: Mapping[str, An
     try:
         yield published
     except BaseException as error:
-        kind = "FAIL" if isinstance(error, Exception) else "ABORT"
+        kind: events.EventType = "FAIL" if isinstance(error, Exception) else "ABORT"
         message = str(error) if isinstance(error, GeartrainError) else repr(error)
         reason = {"type": type(error).__name__, "message": message}
         events.emit(log, kind, run_id=run_id, job=name, inputs=digests, outputs={}, facets={"error": reason})
