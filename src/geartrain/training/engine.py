@@ -1,0 +1,154 @@
+"""One optimiser step, whoever computes the loss: accumulate, clip, schedule, skip what is not finite.
+
+A loss that reaches `backward` is a masked *sum* already divided by the
+denominator of the whole optimiser step, so that the split into micro-batches
+cannot change the gradient.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from geartrain.errors import UserError
+
+Schedule = Literal["constant", "cosine"]
+MAX_SKIPPED_IN_A_ROW = 3
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one optimiser step did."""
+
+    gradient_norm: float
+    """Global 2-norm before clipping; NaN when the step was skipped."""
+    learning_rate: float
+    loss: float
+    """Sum over the micro-batches."""
+    skipped: bool
+    """Whether the weights were left alone because the loss or the gradient was not finite."""
+
+
+class Engine:
+    """AdamW over one model in one process.
+
+    Training code talks to `backward`, `step`, `state_dict` and
+    `load_state_dict` only, so that an engine over several nodes can take this
+    one's place.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[torch.nn.Parameter],
+        *,
+        learning_rate: float,
+        total_steps: int,
+        gradient_clip: float = 1.0,
+        warmup_steps: int = 0,
+        schedule: Schedule = "constant",
+        betas: tuple[float, float] = (0.9, 0.95),
+        weight_decay: float = 0.0,
+    ) -> None:
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        assert self.parameters, "nothing to train: no parameter requires a gradient"
+        assert total_steps > 0, total_steps
+        self._learning_rate = learning_rate
+        self._total_steps = total_steps
+        self._gradient_clip = gradient_clip
+        self._warmup_steps = warmup_steps
+        self._schedule: Schedule = schedule
+        self._optimizer = torch.optim.AdamW(
+            self.parameters, lr=learning_rate, betas=betas, weight_decay=weight_decay, fused=_can_fuse(self.parameters)
+        )
+        self._loss = 0.0
+        self._finite = True
+        self.steps = 0
+        """Optimiser steps so far, skipped ones included."""
+        self.skipped = 0
+        """Steps that were skipped so far."""
+        self.skipped_in_a_row = 0
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of one micro-batch's share of the loss (a scalar)."""
+        value = float(loss.detach())
+        self._loss += value
+        if not math.isfinite(value):
+            self._finite = False
+        elif self._finite:
+            loss.backward()  # type: ignore[no-untyped-call]
+
+    def step(self) -> StepReport:
+        """Clip the accumulated gradient, update the weights, clear the gradient.
+
+        Raises:
+            UserError: loss or gradient was not finite `MAX_SKIPPED_IN_A_ROW` times in a row.
+        """
+        learning_rate = learning_rate_at(
+            self.steps,
+            peak=self._learning_rate,
+            total_steps=self._total_steps,
+            warmup_steps=self._warmup_steps,
+            schedule=self._schedule,
+        )
+        norm = math.nan
+        if self._finite:
+            norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self._gradient_clip))
+        skipped = not math.isfinite(norm)
+        if not skipped:
+            for group in self._optimizer.param_groups:
+                group["lr"] = learning_rate
+            self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        report = StepReport(math.nan if skipped else norm, learning_rate, self._loss, skipped)
+        self._count(skipped)
+        self._loss, self._finite = 0.0, True
+        return report
+
+    def update(self, losses: Iterable[Tensor]) -> StepReport:
+        """Run one optimiser step over micro-batch losses, drawn one at a time."""
+        for loss in losses:
+            self.backward(loss)
+        return self.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return optimiser moments and counters; the model's weights are the caller's."""
+        counters = {name: getattr(self, name) for name in ("steps", "skipped", "skipped_in_a_row")}
+        return {"optimizer": self._optimizer.state_dict(), **counters}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`'s value."""
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.steps = state["steps"]
+        self.skipped = state["skipped"]
+        self.skipped_in_a_row = state["skipped_in_a_row"]
+
+    def _count(self, skipped: bool) -> None:
+        self.steps += 1
+        self.skipped += skipped
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
+        if self.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
+            raise UserError(
+                f"training diverged: loss or gradient was not finite {self.skipped_in_a_row} optimiser steps in a row "
+                f"(up to step {self.steps}). Lower the section's learning_rate; the last checkpoint is intact."
+            )
+
+
+def learning_rate_at(step: int, *, peak: float, total_steps: int, warmup_steps: int, schedule: Schedule) -> float:
+    """Return the learning rate of optimiser step `step` (0-based).
+
+    Linear rise over `warmup_steps` (the first step already moves), then `peak`
+    throughout, or half a cosine down to 0 just after the last step.
+    """
+    if step < warmup_steps:
+        return peak * (step + 1) / (warmup_steps + 1)
+    if schedule == "constant":
+        return peak
+    share = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+    return peak * 0.5 * (1.0 + math.cos(math.pi * share))
+
+
+def _can_fuse(parameters: list[torch.nn.Parameter]) -> bool:
+    return all(p.is_floating_point() and p.device.type in {"cpu", "cuda"} for p in parameters)
