@@ -41,6 +41,11 @@ class TinyModel(Section):
     context: Count = 2048
     """Longest sequence, in tokens; an episode that would pass it ends as "max_context"."""
 
+    @property
+    def dtype(self) -> Literal["float32"]:
+        """Weights of a model this small stay in float32."""
+        return "float32"
+
     @model_validator(mode="after")
     def _heads_divide_width(self) -> "TinyModel":
         if self.hidden % self.heads or (self.hidden // self.heads) % 2:

@@ -128,7 +128,8 @@ def _losses(
 ) -> Iterator[Tensor]:
     for batch in microbatches(sequences, budget=budget):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
-            yield negative_log_likelihood(model, batch) / denominator
+            loss = negative_log_likelihood(model, batch) / denominator
+        yield loss  # outside autocast: a suspended generator would leave it on for the backward pass
 
 
 def negative_log_likelihood(model: torch.nn.Module, batch: Batch) -> Tensor:

@@ -1,0 +1,77 @@
+"""`params.yaml` is checked whole, and every complaint names the key and the way out."""
+
+from pathlib import Path
+
+import pytest
+
+from geartrain.config import Config, TinyModel, load_config, missing_files, parse_config
+from geartrain.errors import UserError
+
+
+def test_defaults_are_a_valid_run() -> None:
+    config = parse_config({}, source="x")
+    assert isinstance(config.model, TinyModel)
+    assert config == Config()
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"polcy": {}}, "polcy: unknown key; did you mean 'policy'?"),
+        ({"policy": {"clip_lwo": 0.1}}, "policy.clip_lwo: unknown key; did you mean 'clip_low'?"),
+        ({"model": {"kind": "tiny", "hiden": 64}}, "model.hiden: unknown key; did you mean 'hidden'?"),
+        (
+            {"collect": {"sampling": {"temprature": 1}}},
+            "collect.sampling.temprature: unknown key; did you mean 'temper",
+        ),
+        ({"policy": {"iterations": 0}}, "policy.iterations: Input should be greater than or equal to 1 (got 0)"),
+        ({"policy": {"iterations": "many"}}, "policy.iterations: Input should be a valid integer"),
+        ({"policy": {"learning_rate": float("nan")}}, "policy.learning_rate: Input should be"),
+        (
+            {"policy": {"sampling": {"temperature": float("inf")}}},
+            "policy.sampling.temperature: Input should be a finite",
+        ),
+        ({"policy": {"siblings": 1}}, "policy.siblings: Input should be greater than or equal to 2"),
+        ({"model": {"kind": "tiny", "hidden": 96, "heads": 5}}, "model: hidden (96) must be an even multiple of heads"),
+        ({"tasks": {"test": 4, "paraphrase": 5}}, "tasks: paraphrase (5) rewords test tasks, of which there are 4"),
+    ],
+)
+def test_a_bad_value_is_named(record: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_config(record, source="params.yaml")
+    assert str(caught.value).startswith("params.yaml: 1 problem(s)")
+    assert said in str(caught.value)
+
+
+def test_every_problem_is_reported_at_once() -> None:
+    with pytest.raises(UserError, match=r"2 problem\(s\)"):
+        parse_config({"seed": -1, "critic": {"hiden": 3}}, source="x")
+
+
+def test_sections_are_checked_against_one_another(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("tasks: {train: 8}\ncollect: {tasks: 9}\npolicy: {tasks_per_iteration: 2}\n")
+    with pytest.raises(UserError, match=r"collect.tasks: 9 exceeds tasks.train \(8\)"):
+        load_config(path)
+
+
+@pytest.mark.parametrize(("text", "said"), [("- 1\n", "expected sections"), ("a: [\n", "not YAML")])
+def test_a_file_that_is_no_mapping(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=said):
+        load_config(path)
+    with pytest.raises(UserError, match="no such file"):
+        load_config(tmp_path / "absent.yaml")
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    record = {"environment": {"source": str(tmp_path / "x.json")}, "model": {"kind": "pretrained", "path": "/absent"}}
+    lines = missing_files(parse_config(record, source="x"))
+    assert [line.split(":")[0].strip() for line in lines] == ["environment.source", "model.path"]
+
+
+def test_numbers_that_came_through_a_protobuf_struct_are_accepted() -> None:
+    """KFP hands dict parameters over as doubles: 2 arrives as 2.0."""
+    config = parse_config({"seed": 3.0, "policy": {"iterations": 2.0}}, source="kfp")
+    assert (config.seed, config.policy.iterations) == (3, 2)
