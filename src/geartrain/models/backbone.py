@@ -1,0 +1,148 @@
+"""The one door to `transformers`: build, load and save a causal LM; load a sentence encoder.
+
+Nothing else imports transformers, and nothing here does so before it is needed:
+the import takes seconds. Weights and tokenizers come from folders, never from
+a hub.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from geartrain.config import TinyModel
+from geartrain.errors import UserError
+from geartrain.models.chat import ChatFormat, chat_format
+from geartrain.models.scoring import TokenScores, token_logprobs
+from geartrain.models.tokenizer import CHAT_TEMPLATE, PAD, TURN_END
+
+__all__ = [
+    "ChatFormat",
+    "Policy",
+    "TokenScores",
+    "build_policy",
+    "load_policy",
+    "save_policy",
+    "token_logprobs",
+    "without_dropout",
+]
+
+# read when transformers is imported; unset, every look-up of a missing file waits for a network
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A causal LM, its tokenizer, and how the two write a conversation."""
+
+    model: Any
+    """A transformers causal LM."""
+    tokenizer: Any
+    chat: ChatFormat
+
+
+def build_policy(tokenizer: Tokenizer, section: TinyModel, seed: int) -> Policy:
+    """Return a new Llama-architecture model for `tokenizer`; the same seed gives the same weights.
+
+    The model's vocabulary is the tokenizer's, so that no id without a text can be sampled.
+    """
+    hf = _transformers()
+    wrapped = hf.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=TURN_END,
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+        model_max_length=section.context,
+    )
+    config = hf.LlamaConfig(
+        vocab_size=len(wrapped),
+        hidden_size=section.hidden,
+        intermediate_size=-(-section.hidden * 8 // (3 * 16)) * 16,
+        num_hidden_layers=section.layers,
+        num_attention_heads=section.heads,
+        max_position_embeddings=section.context,
+        tie_word_embeddings=True,
+        rms_norm_eps=1e-5,
+        bos_token_id=None,
+        eos_token_id=wrapped.eos_token_id,
+        pad_token_id=wrapped.pad_token_id,
+        attn_implementation="sdpa",
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = hf.LlamaForCausalLM(config)
+    return Policy(model.eval(), wrapped, chat_format(wrapped, "the built tokenizer"))
+
+
+def load_policy(path: Path, *, dtype: str = "float32", context: int | None = None) -> Policy:
+    """Load a policy from a model folder or from a `.gguf` file (converted once, see `geartrain.models.gguf`).
+
+    Arguments:
+        path: folder with config, weights and tokenizer, or a GGUF file.
+        dtype: "float32" or "bfloat16".
+        context: longest sequence that will be asked of it, in tokens.
+
+    Raises UserError if there is no such folder, it holds no causal LM, the tokenizer
+    has no chat template or no end-of-turn token, or the model is shorter than `context`.
+    """
+    path = Path(path)
+    if path.suffix == ".gguf":
+        from geartrain.models.gguf import converted
+
+        path = converted(path)
+    config_file = path / "config.json"
+    if not config_file.is_file():
+        found = "the folder has no config.json" if path.is_dir() else "there is no such folder"
+        expected = "a Hugging Face model folder (config.json, *.safetensors, tokenizer.json) or a .gguf file"
+        raise UserError(f"{path}: {found}. Expected {expected}.")
+    tokenizer = _read("AutoTokenizer", path, "tokenizer")
+    model = _read("AutoModelForCausalLM", path, "causal language model", dtype=getattr(torch, dtype))
+    limit = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    if context is not None and limit is not None and context > limit:
+        raise UserError(
+            f"{path}: the model reads at most {limit} tokens, model.context asks for {context}. "
+            f"Lower model.context to {limit}."
+        )
+    tokenizer.model_max_length = context or limit or tokenizer.model_max_length
+    return Policy(without_dropout(model).eval(), tokenizer, chat_format(tokenizer, str(path)))
+
+
+def save_policy(policy: Policy, folder: Path) -> None:
+    """Write weights (safetensors), config and tokenizer; the same policy gives the same bytes."""
+    policy.model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+
+
+def without_dropout(model: Any) -> Any:
+    """Set every dropout of `model` to 0 and return it: the trainer must see what the sampler saw."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+    return model
+
+
+def _transformers() -> Any:
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
+
+
+def _read(kind: str, path: Path, what: str, **options: Any) -> Any:
+    loader = getattr(_transformers(), kind)
+    try:
+        loaded = loader.from_pretrained(path, local_files_only=True, **options)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"{path}: cannot load a {what} from this folder: {first}") from error
+    for trace in ("is_local", "local_files_only"):  # of this call, not of the tokenizer: would be saved with it
+        getattr(loaded, "init_kwargs", {}).pop(trace, None)
+    return loaded

@@ -1,0 +1,128 @@
+"""Per-token log-probs of a causal LM, whatever the padding, without a batch's worth of logits.
+
+Legend: B rows, T positions, N chosen positions, H width, V vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+Head = Callable[[Tensor], Tensor]
+"""Hidden states [N, H] to logits [N, V]."""
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """What `token_logprobs` returns."""
+
+    logprob_BT: Tensor
+    """float32; 0 where there is no prefix (column 0, padding) or nothing was asked."""
+    entropy_BT: Tensor | None
+    """float32, nats, of the distribution that position t was drawn from; detached."""
+    hidden_BTH: Tensor | None
+    """Last hidden state, after the final norm."""
+
+
+def token_logprobs(
+    model: Any,
+    ids_BT: Tensor,
+    attention_BT: Tensor,
+    *,
+    temperature: float,
+    position_ids: Tensor | None = None,
+    where_BT: Tensor | None = None,
+    want_hidden: bool = False,
+    want_entropy: bool = False,
+    chunk_tokens: int | None = None,
+) -> TokenScores:
+    """Log-prob of ids[b, t] given ids[b, :t], at `temperature`, the same whatever the padding.
+
+    Rows may be padded on either side, never inside. Log-softmax runs in float32 over
+    chunks of positions, recomputed in the backward pass, so the logits of a big batch
+    never exist at once.
+
+    Arguments:
+        model: a transformers causal LM (unwrapped).
+        ids_BT: int64.
+        attention_BT: bool or 0/1; True on real tokens.
+        temperature: that of the sampler, > 0.
+        position_ids: int64 [B, T]; None counts real tokens from 0.
+        where_BT: bool; score only these positions (None: all real ones).
+        want_hidden: also return the last hidden state, with gradient.
+        want_entropy: also return the entropy, without gradient.
+        chunk_tokens: positions per chunk; None keeps a chunk's logits within 64 MiB.
+    """
+    attention_BT = attention_BT.bool()
+    hidden_BTH, head = _hidden(model, ids_BT, attention_BT, position_ids)
+    scored_BT = torch.zeros_like(attention_BT)
+    scored_BT[:, 1:] = attention_BT[:, 1:] & attention_BT[:, :-1]
+    if where_BT is not None:
+        scored_BT &= where_BT.bool()
+    before_NH, target_N = hidden_BTH[:, :-1][scored_BT[:, 1:]], ids_BT[scored_BT]
+    chunk = chunk_tokens or max(1, 2**24 // model.config.get_text_config().vocab_size)
+    parts = _score_chunks(head, before_NH, target_N, temperature, chunk, want_entropy)
+    zero_BT = torch.zeros(ids_BT.shape, dtype=torch.float32, device=ids_BT.device)
+    return TokenScores(
+        zero_BT.masked_scatter(scored_BT, parts[0]),
+        zero_BT.masked_scatter(scored_BT, parts[1]) if want_entropy else None,
+        hidden_BTH if want_hidden else None,
+    )
+
+
+def _hidden(model: Any, ids_BT: Tensor, attention_BT: Tensor, position_ids: Tensor | None) -> tuple[Tensor, Head]:
+    """Run the body of the model; return its last hidden state and the function to logits."""
+    if position_ids is None and bool(attention_BT[:, 0].all()):
+        inputs: dict[str, Tensor] = {}  # right padding is never seen by real tokens of a causal model: no mask at all
+    else:
+        counted_BT = (attention_BT.long().cumsum(-1) - 1).clamp(min=0)
+        inputs = {
+            "attention_mask": _causal_mask(attention_BT),
+            "position_ids": counted_BT if position_ids is None else position_ids,
+        }
+    body, head = model.base_model, model.get_output_embeddings()
+    return body(input_ids=ids_BT, use_cache=False, **inputs).last_hidden_state, head
+
+
+def _causal_mask(attention_BT: Tensor) -> Tensor:
+    """Return bool [B, 1, T, T]; padding sees itself, lest its row be empty and its values NaN."""
+    steps = torch.arange(attention_BT.shape[1], device=attention_BT.device)
+    causal_TT = steps[:, None] >= steps[None, :]
+    itself_TT = steps[:, None] == steps[None, :]
+    return ((causal_TT & attention_BT[:, None, :]) | itself_TT)[:, None]
+
+
+def _score_chunks(
+    head: Head, before_NH: Tensor, target_N: Tensor, temperature: float, chunk: int, want_entropy: bool
+) -> tuple[Tensor, Tensor]:
+    logprobs, entropies = [], []
+    for start in range(0, target_N.shape[0], chunk):
+        piece = (before_NH[start : start + chunk], target_N[start : start + chunk])
+        if torch.is_grad_enabled() and target_N.shape[0] > chunk:
+            scored = checkpoint(
+                _score, head, *piece, temperature, want_entropy, use_reentrant=False, preserve_rng_state=False
+            )
+        else:
+            scored = _score(head, *piece, temperature, want_entropy)
+        logprobs.append(scored[0])
+        entropies.append(scored[1])
+    if not logprobs:
+        empty = before_NH.sum(-1).float()  # no element, yet part of the graph
+        return empty, empty
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def _score(
+    head: Head, before_NH: Tensor, target_N: Tensor, temperature: float, want_entropy: bool
+) -> tuple[Tensor, Tensor]:
+    logit_NV = head(before_NH).float() / temperature
+    norm_N = logit_NV.logsumexp(-1)
+    logprob_N = logit_NV.gather(-1, target_N[:, None])[:, 0] - norm_N
+    if not want_entropy:
+        return logprob_N, norm_N
+    with torch.no_grad():
+        entropy_N = norm_N - ((logit_NV - norm_N[:, None]).exp() * logit_NV).sum(-1)
+    return logprob_N, entropy_N
