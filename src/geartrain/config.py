@@ -228,6 +228,8 @@ class EvaluationSection(Section):
     resamples: Count = 10_000
     """Bootstrap resamples."""
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
+    chunk_episodes: Count = 512
+    """Episodes between saves; a killed run repeats at most this many, low leaves rows idle at each end."""
 
 
 class PromotionSection(Section):

@@ -1,0 +1,96 @@
+"""How an agent worked, beside whether it succeeded: steps, faults, repetition, first-attempt sub-goals.
+
+All numbers are shares or means over episodes or turns, as each key says; a
+share whose denominator is 0 is None, never 0.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from geartrain.environments.environment import Task
+from geartrain.trajectory import Trajectory, Turn
+
+
+def summarise_quality(
+    trajectories: Sequence[Trajectory], tasks: Mapping[str, Task], subgoals: Mapping[str, int]
+) -> dict[str, float | None]:
+    """Return the quality of a set of episodes.
+
+    Args:
+        trajectories: episodes of one model under one way of decoding.
+        tasks: by task id.
+        subgoals: how many sub-goals each task has, by task id.
+    """
+    episodes = len(trajectories)
+    successes = [t for t in trajectories if t.success]
+    turns = sum(len(t.turns) for t in trajectories)
+    winning_turns = sum(len(t.turns) for t in successes)
+    necessary = sum(tasks[t.task_id].necessary_steps for t in successes)
+    goals = sum(subgoals[t.task_id] for t in trajectories)
+    return {
+        "progress": _share(sum(t.progress for t in trajectories), episodes),
+        "steps": _share(turns, episodes),
+        "steps_of_successes": _share(winning_turns, len(successes)),
+        # 1: every success took the shortest known way.
+        "necessary_steps": _share(necessary, winning_turns),
+        "invalid_calls": _share(sum(t.invalid_calls for t in trajectories), turns),
+        "redundant_calls": _share(sum(map(redundant_calls, trajectories)), turns),
+        "zero_tool_successes": _share(sum(map(used_no_tool, successes)), len(successes)),
+        "key_steps": _share(sum(map(first_attempts, trajectories)), goals),
+        "truncated": _share(sum(t.truncated for t in trajectories), episodes),
+        "action_tokens": _share(sum(len(x.action_ids) for t in trajectories for x in t.turns), episodes),
+    }
+
+
+def redundant_calls(trajectory: Trajectory) -> int:
+    """Count turns whose call, arguments included, was made before in the episode.
+
+    An upper bound of waste: asking again after the world changed counts too.
+    """
+    seen: set[str] = set()
+    repeats = 0
+    for turn in trajectory.turns:
+        key = _call_key(turn)
+        repeats += key is not None and key in seen
+        if key is not None:
+            seen.add(key)
+    return repeats
+
+
+def used_no_tool(trajectory: Trajectory) -> bool:
+    """Return whether no call before the last turn, which ends the episode, was answered without error.
+
+    The share of such successes is the zero-tool collapse of SGCD (arXiv 2606.12634, section 3).
+    """
+    return not any(turn.call is not None and turn.result.error is None for turn in trajectory.turns[:-1])
+
+
+def first_attempts(trajectory: Trajectory) -> int:
+    """Count sub-goals reached at the first attempt (SGCD's "key-step accuracy").
+
+    The article defines no attempt, so ours: an attempt at a sub-goal is a turn,
+    since the sub-goal before it, that calls the tool that reaches it or is
+    answered by an error. Exploring with other tools is no attempt.
+    """
+    count = 0
+    tried: set[str | None] = set()
+    failed = False
+    for turn in trajectory.turns:
+        tool = turn.call.name if turn.call else None
+        if turn.subgoals:
+            count += 0 if failed or tool in tried else len(turn.subgoals)
+            tried, failed = set(), False
+        else:
+            tried.add(tool)
+            failed = failed or turn.result.error is not None
+    return count
+
+
+def _call_key(turn: Turn) -> str | None:
+    if turn.call is None:
+        return None
+    return json.dumps([turn.call.name, turn.call.arguments], sort_keys=True, default=str)
+
+
+def _share(part: float, whole: float) -> float | None:
+    return round(part / whole, 6) if whole else None
