@@ -6,6 +6,8 @@ a hub.
 """
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ __all__ = [
     "TokenScores",
     "build_policy",
     "load_policy",
+    "plain_attention",
     "save_policy",
     "token_logprobs",
     "without_dropout",
@@ -127,6 +130,20 @@ def without_dropout(model: Any) -> Any:
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0
     return model
+
+
+@contextmanager
+def plain_attention(model: Any, function: Callable[..., Any]) -> Iterator[None]:
+    """Run `model` with `function` in place of its attention kernel (transformers' attention interface)."""
+    interface, name = _transformers().AttentionInterface, f"geartrain_{function.__name__}"
+    if name not in interface._global_mapping:
+        interface.register(name, function)
+    own = model.config._attn_implementation
+    model.config._attn_implementation = name
+    try:
+        yield
+    finally:
+        model.config._attn_implementation = own
 
 
 def _transformers() -> Any:

@@ -45,8 +45,7 @@ class ChatFormat:
         """Return the start of `opening_ids` that does not depend on the last message's content."""
         ids = self.opening_ids(messages)
         other = self.opening_ids([*messages[:-1], {**messages[-1], "content": _PROBE}])
-        count = next((i for i, (a, b) in enumerate(zip(ids, other, strict=False)) if a != b), min(len(ids), len(other)))
-        return ids[:count]
+        return common_start(ids, other)
 
     def observation_ids(self, text: str, *, ended: bool = True) -> list[int]:
         """Return what follows a sampled assistant message: a tool's answer and the next assistant header.
@@ -89,6 +88,13 @@ class ChatFormat:
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+
+def common_start(left: Sequence[int], right: Sequence[int]) -> list[int]:
+    """Return the longest common prefix."""
+    pairs = zip(left, right, strict=False)
+    count = next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
+    return list(left[:count])
 
 
 def chat_format(tokenizer: Any, source: str) -> ChatFormat:

@@ -1,0 +1,244 @@
+"""Temperature sampling for many episodes at once over one persistent cache.
+
+Every token takes one uniform of its own trajectory's generator and inverts the
+cumulative distribution, so what a trajectory draws does not depend on the batch
+it is in. No token is banned and no filter is applied: the recorded log-prob is
+that of the distribution the token was drawn from, at the sampling temperature
+(also when decoding greedily).
+
+Legend: R rows, S fed rows, M longest message, V vocabulary, U uniforms of a row.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geartrain.models.backbone import Policy, plain_attention
+from geartrain.rollouts.attention import attend_rows
+from geartrain.rollouts.cache import RowCache, Snapshot
+
+_NONE = -1
+
+
+def trajectory_uniforms(seed: int, group_id: str, task_id: str, sibling: int, count: int) -> np.ndarray:
+    """Return `count` uniforms in [0, 1) that depend on nothing but these names."""
+    name = json.dumps([seed, group_id, task_id, sibling]).encode()
+    key = int.from_bytes(hashlib.sha256(name).digest()[:16], "big")
+    return np.random.Generator(np.random.Philox(key=key)).random(count)
+
+
+@torch.inference_mode()
+def draw(logit_SV: Tensor, uniform_S: Tensor, temperature: float, *, greedy: bool = False) -> tuple[Tensor, Tensor]:
+    """Draw one id per row by inverting the cumulative distribution; return ids and their log-probs, [S] each.
+
+    An id of probability 0 is never drawn.
+    """
+    logprob_SV = (logit_SV.float() / temperature).log_softmax(-1)
+    if greedy:
+        id_S = logprob_SV.argmax(-1)
+    else:
+        mass_SV = logprob_SV.exp().cumsum(-1, dtype=torch.float64)
+        target_S1 = (uniform_S * mass_SV[:, -1])[:, None]
+        id_S = torch.searchsorted(mass_SV, target_S1, right=True)[:, 0].clamp_(max=logit_SV.shape[-1] - 1)
+    return id_S, logprob_SV.gather(-1, id_S[:, None])[:, 0]
+
+
+class Sampler:
+    """Rows of episodes in progress. A row is opened, then alternates between a message and what it is shown next.
+
+    ```
+    logits = sampler.prefill([(row, ids), ...])      # what the row is shown
+    ended = sampler.begin(rows, logits)               # first token of its message
+    ended = sampler.step()                            # one token more on every row in mid-message
+    ids, logprobs = sampler.message(row)              # of a row that `begin` or `step` returned
+    ```
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        temperature: float,
+        max_new_tokens: int,
+        rows: int,
+        context: int,
+        greedy: bool = False,
+        packed: bool | None = None,
+    ) -> None:
+        """Allocate state for `rows` episodes of at most `context` tokens each.
+
+        `packed` chooses the kind of forward pass (see `geartrain.rollouts.cache`);
+        None takes the packed one if it gives this model's own logits on a probe.
+        """
+        self.model = policy.model
+        self.end_id = policy.chat.end_id
+        self.temperature = temperature
+        self.greedy = greedy
+        self.context = context
+        self.packed = _packing_works(self.model) if packed is None else packed
+        self.cache = RowCache(rows, context, device=self.model.device, packed=self.packed)
+        self.active = np.zeros(rows, dtype=bool)
+        """Rows in mid-message, [R]."""
+        self._ids = np.zeros((rows, max_new_tokens), dtype=np.int64)
+        self._logprobs = np.zeros((rows, max_new_tokens), dtype=np.float32)
+        self._count = np.zeros(rows, dtype=np.int64)
+        self._pending = np.full(rows, _NONE, dtype=np.int64)
+        self._uniforms = np.zeros((rows, context), dtype=np.float64)
+        self._drawn = np.zeros(rows, dtype=np.int64)
+
+    def seat(self, row: int, uniforms: np.ndarray) -> None:
+        """Give a free row to a new episode that draws from `uniforms` [context]."""
+        self.free(row)
+        self._uniforms[row] = uniforms
+        self._drawn[row] = 0
+
+    def free(self, row: int) -> None:
+        """Forget the episode of a row."""
+        self.active[row] = False
+        self._pending[row] = _NONE
+        self.cache.free(row)
+
+    def total(self, row: int) -> int:
+        """Return the tokens of a row's episode so far."""
+        return self.cache.prefix_length + int(self.cache.lengths[row]) + int(self._pending[row] != _NONE)
+
+    def share(self, ids: Sequence[int]) -> None:
+        """Make `ids` the start of every episode from now on: openings are given without it. Empties all rows."""
+        assert self.packed, "a padded pass has no shared prefix"
+        assert not self.active.any(), "episodes in progress keep the prefix they began with"
+        self.cache.prefix, self.cache.prefix_length = [], 0
+        self.cache.lengths[:] = 0
+        if ids:
+            self.prefill([(0, ids)])
+            self.cache.share_row(0)
+
+    def prefill(self, chunks: Sequence[tuple[int, Sequence[int]]]) -> Tensor:
+        """Show each row its next prompt ids; return the logits after them, [S, V], in the order given."""
+        order = sorted(range(len(chunks)), key=lambda index: chunks[index][0])
+        fed = []
+        for index in order:
+            row, ids = chunks[index]
+            fed.append([*([int(self._pending[row])] if self._pending[row] != _NONE else []), *ids])
+        rows = np.array([chunks[index][0] for index in order])
+        self._pending[rows] = _NONE
+        logit_SV = self._forward(rows, fed)
+        back = np.argsort(order)
+        return logit_SV if (back == np.arange(len(back))).all() else logit_SV[torch.from_numpy(back)]
+
+    def begin(self, rows: Sequence[int], logit_SV: Tensor) -> np.ndarray:
+        """Draw the first token of a message on each of `rows`; return the rows whose message ended with it."""
+        chosen = np.asarray(rows)
+        self._count[chosen] = 0
+        self.active[chosen] = True
+        return self._advance(chosen, logit_SV)
+
+    def step(self) -> np.ndarray:
+        """Draw one token on every active row; return the rows whose message ended."""
+        rows = np.flatnonzero(self.active)
+        return self._advance(rows, self._forward(rows, self._pending[rows]))
+
+    def message(self, row: int) -> tuple[list[int], list[float]]:
+        """Return the ids of a row's message and their log-probs, exactly as sampled."""
+        count = self._count[row]
+        return self._ids[row, :count].tolist(), self._logprobs[row, :count].tolist()
+
+    def snapshot(self, row: int) -> Snapshot:
+        """Copy what a row's cache holds, for siblings that start later."""
+        return self.cache.snapshot(row)
+
+    def restore(self, rows: Sequence[int], snapshot: Snapshot) -> None:
+        """Start rows from a snapshot."""
+        self.cache.restore(rows, snapshot)
+
+    def _advance(self, rows: np.ndarray, logit_SV: Tensor) -> np.ndarray:
+        uniform_S = torch.from_numpy(self._uniforms[rows, self._drawn[rows]]).to(logit_SV.device)
+        id_S, logprob_S = draw(logit_SV, uniform_S, self.temperature, greedy=self.greedy)
+        ids, count = id_S.cpu().numpy(), self._count[rows]
+        self._ids[rows, count], self._logprobs[rows, count] = ids, logprob_S.cpu().numpy()
+        self._pending[rows] = ids
+        self._drawn[rows] += 1
+        self._count[rows] = count + 1
+        total = self.cache.prefix_length + self.cache.lengths[rows] + 1
+        ended = (ids == self.end_id) | (count + 1 == self._ids.shape[1]) | (total >= self.context)
+        done: np.ndarray = rows[ended]
+        self.active[done] = False
+        return done
+
+    def _forward(self, rows: np.ndarray, fed: Any) -> Tensor:
+        """Feed ascending rows, one id each (an array [S]) or several (a list of lists); return last logits [S, V]."""
+        if isinstance(fed, np.ndarray):
+            counts, flat = np.ones(len(rows), dtype=np.int64), fed
+        else:
+            counts, flat = np.array([len(ids) for ids in fed]), np.concatenate([np.asarray(ids) for ids in fed])
+        forward = _packed_pass if self.packed else _padded_pass
+        logit_SV: Tensor = forward(self.model, self.cache, rows, counts, flat)
+        return logit_SV
+
+
+@torch.inference_mode()
+def _packed_pass(model: Any, cache: RowCache, rows: np.ndarray, counts: np.ndarray, flat: np.ndarray) -> Any:
+    position_1N = cache.feed_packed(rows, counts)
+    id_1N = torch.from_numpy(flat)[None].to(cache.device)
+    last_S = torch.from_numpy(np.cumsum(counts) - 1).to(cache.device)
+    with plain_attention(model, attend_rows):
+        output = model(
+            input_ids=id_1N,
+            position_ids=position_1N,
+            cache=cache,
+            use_cache=True,
+            logits_to_keep=0 if len(flat) == len(rows) else last_S,
+        )
+    return output.logits[0]
+
+
+@torch.inference_mode()
+def _padded_pass(model: Any, cache: RowCache, rows: np.ndarray, counts: np.ndarray, flat: np.ndarray) -> Any:
+    position_BT, mask = cache.feed_padded(rows, counts, model.dtype)
+    id_BT = torch.zeros(position_BT.shape, dtype=torch.int64)
+    id_BT[torch.arange(id_BT.shape[1]) < torch.from_numpy(counts)[:, None]] = torch.from_numpy(flat)
+    last_B1 = torch.from_numpy(counts - 1)[:, None].to(cache.device)
+    output = model(
+        input_ids=id_BT.to(cache.device),
+        attention_mask=mask,
+        position_ids=position_BT,
+        cache=cache,
+        use_cache=True,
+        logits_to_keep=last_B1,
+    )
+    return output.logits[:, 0]
+
+
+@torch.inference_mode()
+def _packing_works(model: Any) -> bool:
+    """Whether a packed pass gives the model's own logits: two rows, a chunk and then one token each."""
+    vocabulary = model.config.get_text_config().vocab_size
+    ids = np.arange(2, 12) % vocabulary
+    cache = RowCache(2, 16, device=model.device, packed=True)
+    try:
+        _packed_pass(model, cache, np.array([0, 1]), np.array([4, 2]), ids[[0, 1, 2, 3, 5, 6]])
+        found_SV = _packed_pass(model, cache, np.array([0, 1]), np.array([1, 1]), ids[[4, 7]])
+    except (NotImplementedError, AttributeError, TypeError, KeyError, RuntimeError):
+        return False
+    rows = [ids[[0, 1, 2, 3, 4]], ids[[5, 6, 7]]]
+    own_SV = torch.stack(
+        [model(input_ids=torch.from_numpy(row)[None].to(model.device), use_cache=False).logits[0, -1] for row in rows]
+    )
+    tolerance = 1e-4 if model.dtype == torch.float32 else 0.1
+    return bool(torch.allclose(found_SV.float(), own_SV.float(), atol=tolerance, rtol=tolerance))
+
+
+@contextmanager
+def sampling_mode(model: Any) -> Iterator[None]:
+    """Run the model in evaluation mode (no dropout), and give it back as it was."""
+    was = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was)
