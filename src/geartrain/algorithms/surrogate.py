@@ -1,0 +1,113 @@
+"""The clipped surrogate and the KL penalty: masked sums over one denominator.
+
+Source: PPO's clipping, arXiv:1707.06347; one advantage per token from a group:
+GRPO, arXiv:2402.03300; a higher upper clip: DAPO, arXiv:2503.14476. The
+denominator is that of the whole optimiser step and is always passed in: a mean
+taken here would depend on how a batch is split.
+
+Legend: B rows, T positions; position t of every tensor speaks of token t.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from geartrain.algorithms.divergence import k3, with_score
+from geartrain.algorithms.masked import keep, masked_sum
+
+MAX_LOG_RATIO = 20.0
+"""Log ratios are cut here: exp of more is no number to train on, and carries no gradient beyond."""
+
+
+def clipped_surrogate(
+    logprob_BT: Tensor,
+    behaviour_BT: Tensor,
+    advantage_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    denominator: float,
+    clip_low: float,
+    clip_high: float,
+) -> Tensor:
+    """Return -sum(min(ratio A, clip(ratio, 1 - clip_low, 1 + clip_high) A)) / denominator, a scalar.
+
+    Args:
+        logprob_BT: policy's log-prob of each token, with gradient.
+        behaviour_BT: sampler's log-prob of the same token at the same temperature.
+        advantage_BT: the weighted advantage; detached here.
+        mask_BT: bool, trained positions; anything may lie elsewhere.
+        denominator: of the whole optimiser step.
+        clip_low: how far the ratio may fall before a negative advantage stops pushing.
+        clip_high: how far it may rise before a positive one does.
+    """
+    ratio_BT = _log_ratio(logprob_BT, behaviour_BT, mask_BT).exp()
+    advantage_BT = keep(advantage_BT.detach(), mask_BT)
+    clipped_BT = ratio_BT.clamp(1.0 - clip_low, 1.0 + clip_high)
+    return -masked_sum(torch.minimum(ratio_BT * advantage_BT, clipped_BT * advantage_BT), mask_BT) / denominator
+
+
+def kl_penalty(logprob_BT: Tensor, reference_BT: Tensor, mask_BT: Tensor, *, denominator: float) -> Tensor:
+    """Return sum(k3) / denominator: KL(policy || reference), never negative, gradient that of the KL itself."""
+    logprob_BT, reference_BT = keep(logprob_BT, mask_BT), keep(reference_BT.detach(), mask_BT)
+    return masked_sum(with_score(k3(logprob_BT, reference_BT), logprob_BT), mask_BT) / denominator
+
+
+@dataclass
+class LossTally:
+    """Metrics of an iteration, pooled over tokens: sums and counts, never means of means."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    maxima: dict[str, float] = field(default_factory=dict)
+    tokens: int = 0
+
+    @torch.no_grad()
+    def add(
+        self,
+        logprob_BT: Tensor,
+        behaviour_BT: Tensor,
+        advantage_BT: Tensor,
+        mask_BT: Tensor,
+        *,
+        clip_low: float,
+        clip_high: float,
+        reference_BT: Tensor | None = None,
+        entropy_BT: Tensor | None = None,
+    ) -> None:
+        """Count one micro-batch; arguments as those of the losses."""
+        log_ratio_BT = _log_ratio(logprob_BT, behaviour_BT, mask_BT)
+        ratio_BT = log_ratio_BT.exp()
+        pushed_up_BT = (advantage_BT > 0) & (ratio_BT > 1.0 + clip_high)
+        pushed_down_BT = (advantage_BT < 0) & (ratio_BT < 1.0 - clip_low)
+        values = {"clip_fraction": (pushed_up_BT | pushed_down_BT).float(), "ratio_mean": ratio_BT}
+        if reference_BT is not None:
+            values["kl"] = k3(keep(logprob_BT, mask_BT), keep(reference_BT, mask_BT))
+        if entropy_BT is not None:
+            values["entropy"] = entropy_BT
+        for name, value_BT in values.items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(masked_sum(value_BT, mask_BT))
+        top = float(keep(ratio_BT, mask_BT).max())
+        self.maxima["ratio_max"] = max(self.maxima.get("ratio_max", 0.0), top)
+        self.tokens += int(mask_BT.sum())
+
+    def summary(self) -> Mapping[str, float]:
+        """Return means over tokens, and maxima."""
+        means = {name: total / max(1, self.tokens) for name, total in self.sums.items()}
+        return {**means, **self.maxima}
+
+
+@torch.no_grad()
+def mismatch(logprob_BT: Tensor, behaviour_BT: Tensor, mask_BT: Tensor) -> float:
+    """Return the largest difference between trainer's and sampler's log-prob of a trained token, in nats.
+
+    Before the first update of an iteration both are the same weights, so it measures nothing but the
+    difference between two implementations.
+    """
+    difference_BT = keep((logprob_BT - behaviour_BT).abs(), mask_BT)
+    return float(difference_BT.max()) if difference_BT.numel() else math.nan
+
+
+def _log_ratio(logprob_BT: Tensor, behaviour_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    return (keep(logprob_BT, mask_BT) - keep(behaviour_BT.detach(), mask_BT)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)

@@ -1,0 +1,177 @@
+import pytest
+import torch
+
+from geartrain.algorithms.granularity import teacher_explanation_loss
+from geartrain.algorithms.surrogate import LossTally, clipped_surrogate, kl_penalty, mismatch
+
+CLIP = {"clip_low": 0.2, "clip_high": 0.28}
+
+
+def _batch(rows=8, length=9, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logprob = -torch.rand(rows, length, generator=generator, dtype=torch.float64) * 3
+    lengths = torch.randint(1, length + 1, (rows,), generator=generator)
+    mask = torch.arange(length) < lengths[:, None]
+    mask &= torch.rand(rows, length, generator=generator) > 0.3
+    mask[:, 0] = True
+    return {
+        "logprob": logprob,
+        "behaviour": logprob + 0.3 * torch.randn(rows, length, generator=generator, dtype=torch.float64),
+        "reference": logprob + 0.3 * torch.randn(rows, length, generator=generator, dtype=torch.float64),
+        "advantage": torch.randn(rows, length, generator=generator, dtype=torch.float64),
+        "mask": mask,
+    }
+
+
+def _surrogate(logprob, part, denominator):
+    return clipped_surrogate(
+        logprob, part["behaviour"], part["advantage"], part["mask"], denominator=denominator, **CLIP
+    )
+
+
+def _penalty(logprob, part, denominator):
+    return kl_penalty(logprob, part["reference"], part["mask"], denominator=denominator)
+
+
+HEADS = [_surrogate, _penalty]
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("size", [1, 2, 8])
+def test_the_split_into_micro_batches_changes_no_gradient(head, size):
+    batch = _batch()
+    denominator = int(batch["mask"].sum())
+    whole = batch["logprob"].clone().requires_grad_()
+    head(whole, batch, denominator).backward()
+    parts = batch["logprob"].clone().requires_grad_()
+    for start in range(0, 8, size):
+        rows = slice(start, start + size)
+        head(parts[rows], {name: value[rows] for name, value in batch.items()}, denominator).backward()
+    assert torch.allclose(parts.grad, whole.grad, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_denominator_is_the_one_that_is_passed(head):
+    batch = _batch()
+    assert head(batch["logprob"], batch, 20.0).item() == pytest.approx(head(batch["logprob"], batch, 10.0).item() / 2)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_masked_tokens_change_neither_loss_nor_gradient(head):
+    batch = _batch()
+    denominator = int(batch["mask"].sum())
+    clean = batch["logprob"].clone().requires_grad_()
+    loss = head(clean, batch, denominator)
+    loss.backward()
+    # NaN in every input at masked positions, and fifty masked tokens appended
+    dirty = {
+        name: torch.cat([torch.where(batch["mask"], value, torch.nan), torch.full((8, 50), torch.nan)], 1)
+        for name, value in batch.items()
+        if name != "mask"
+    }
+    dirty["mask"] = torch.cat([batch["mask"], torch.zeros(8, 50, dtype=torch.bool)], 1)
+    perturbed = dirty["logprob"].clone().requires_grad_()
+    again = head(perturbed, dirty, denominator)
+    again.backward()
+    assert again.item() == pytest.approx(loss.item(), rel=1e-12)  # the sum runs in another order
+    assert torch.equal(perturbed.grad[:, :9], clean.grad)
+    assert perturbed.grad[:, 9:].abs().max() == 0
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_trained_token_does_change_the_loss(head):
+    batch = _batch()
+    moved = {**batch, "logprob": batch["logprob"].clone()}
+    moved["logprob"][0, 0] += 0.5
+    assert head(moved["logprob"], moved, 1) != head(batch["logprob"], batch, 1)
+
+
+def test_the_explanation_loss_does_not_depend_on_padding():
+    grains = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(2))
+    gap, mixture = grains[..., 1], torch.full((4, 6, 3), 1 / 3)
+    mask, group = torch.ones(4, 6, dtype=torch.bool), torch.tensor([0, 0, 1, 1])
+    first = teacher_explanation_loss(mixture, grains, gap, mask, group, entropy=0.1)
+    pad = torch.nn.functional.pad
+    padded = teacher_explanation_loss(
+        pad(mixture, (0, 0, 0, 5)), pad(grains, (0, 0, 0, 5)), pad(gap, (0, 5)), pad(mask, (0, 5)), group, entropy=0.1
+    )
+    assert padded.item() == pytest.approx(first.item(), rel=1e-6)
+
+
+def test_the_gradient_on_policy_is_the_policy_gradient_by_enumeration():
+    logits = torch.tensor([0.5, -0.2, 0.1], dtype=torch.float64, requires_grad=True)
+    reward = torch.tensor([1.0, 0.0, -2.0], dtype=torch.float64)
+    logprob = torch.log_softmax(logits, -1)
+    (exact,) = torch.autograd.grad((logprob.exp() * reward).sum(), logits, retain_graph=True)
+    # tokens as rows of one token, in proportion to their probability: the advantage carries the proportion
+    estimate = clipped_surrogate(
+        logprob[:, None],
+        logprob.detach()[:, None],
+        (logprob.exp().detach() * reward)[:, None],
+        torch.ones(3, 1, dtype=torch.bool),
+        denominator=1.0,
+        **CLIP,
+    )
+    (found,) = torch.autograd.grad(-estimate, logits)
+    assert torch.allclose(found, exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "advantage", "value", "slope"),
+    [
+        (0.5, 1.0, -1.28, 0.0),  # already 1.65 times as likely: no more push up
+        (0.5, -1.0, 1.6487213, 1.6487213),
+        (-0.5, 1.0, -0.6065307, -0.6065307),
+        (-0.5, -1.0, 0.8, 0.0),
+        (0.0, 1.0, -1.0, -1.0),
+        (30.0, -1.0, 4.851652e8, 0.0),  # cut at e^20, with no gradient
+    ],
+)
+def test_clipping_on_single_tokens(log_ratio, advantage, value, slope):
+    logprob = torch.tensor([[log_ratio]], dtype=torch.float64, requires_grad=True)
+    loss = clipped_surrogate(
+        logprob,
+        torch.zeros(1, 1, dtype=torch.float64),
+        torch.tensor([[advantage]], dtype=torch.float64),
+        torch.ones(1, 1, dtype=torch.bool),
+        denominator=1.0,
+        **CLIP,
+    )
+    loss.backward()
+    assert loss.item() == pytest.approx(value, rel=1e-6)
+    assert logprob.grad.item() == pytest.approx(slope, rel=1e-6)
+
+
+def test_nothing_flows_into_advantages_behaviour_or_reference():
+    batch = {name: value.clone().requires_grad_() for name, value in _batch().items() if name != "mask"}
+    batch["mask"] = _batch()["mask"]
+    (_surrogate(batch["logprob"], batch, 1) + _penalty(batch["logprob"], batch, 1)).backward()
+    assert batch["logprob"].grad is not None
+    assert all(batch[name].grad is None for name in ("behaviour", "reference", "advantage"))
+
+
+def test_metrics_are_pooled_over_tokens_not_over_micro_batches():
+    long, short = torch.zeros(1, 9), torch.zeros(1, 1)
+    tally = LossTally()
+    for logprob, kl in ((long, 0.0), (short, 1.0)):
+        mask = torch.ones_like(logprob, dtype=torch.bool)
+        tally.add(logprob, logprob, logprob, mask, reference_BT=logprob + kl, entropy_BT=logprob + kl, **CLIP)
+    summary = tally.summary()
+    assert summary["entropy"] == pytest.approx(0.1)
+    assert summary["kl"] == pytest.approx((torch.e - 2) / 10)
+    assert summary["ratio_mean"] == summary["ratio_max"] == 1.0
+    assert summary["clip_fraction"] == 0.0
+
+
+def test_the_clip_fraction_counts_what_the_clip_stopped():
+    log_ratio = torch.tensor([[0.5, 0.5, -0.5, -0.5]])
+    advantage = torch.tensor([[1.0, -1.0, 1.0, -1.0]])
+    tally = LossTally()
+    tally.add(log_ratio, torch.zeros(1, 4), advantage, torch.ones(1, 4, dtype=torch.bool), **CLIP)
+    assert tally.summary()["clip_fraction"] == 0.5
+
+
+def test_the_mismatch_is_the_worst_trained_token():
+    logprob = torch.tensor([[-1.0, -2.0, torch.nan]])
+    sampler = torch.tensor([[-1.0, -2.25, 0.0]])
+    assert mismatch(logprob, sampler, torch.tensor([[True, True, False]])) == 0.25
