@@ -1,0 +1,140 @@
+"""Task families: which parts they are made of, and the draft of a task of given difficulty.
+
+Six families are trained; two are held out (`ood`) and combine the same tools
+and questions in ways that training never shows.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from geartrain.environments.analyst.flaws import mail_flaws
+from geartrain.environments.analyst.questions import (
+    CHANGES,
+    METRICS,
+    ORDERS,
+    SERIES_SECTIONS,
+    Compare,
+    Drill,
+    Part,
+    Rank,
+    Series,
+    Share,
+)
+
+STEPS = range(4, 21)
+"""Allowed lengths of the scripted solution."""
+BANDS = ((range(4, 7), 0.40), (range(7, 11), 0.35), (range(11, 21), 0.25))
+"""Ranges of length and how often each is wanted."""
+_ATTEMPTS = 400
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The form of a task, before entities and periods are drawn."""
+
+    parts: tuple[Part, ...]
+    mail: str = ""
+    """"rep", "employee" or "manager"; empty for no mail."""
+    mail_about: str = ""
+    """Section whose answer the mail's recipient is found from; empty when a person is named."""
+
+    def steps(self) -> int:
+        """Return the calls of the scripted solution."""
+        return sum(part.steps() for part in self.parts) + (2 if self.mail else 0) + 1
+
+    def flaws(self) -> list[str]:
+        """Return every place where the flawed expert may go wrong."""
+        return [flaw for part in self.parts for flaw in part.flaws()] + mail_flaws(self.mail)
+
+
+def _ranks(rng: random.Random, groups: tuple[str, ...], *, parts: int, most: int) -> tuple[Part, ...]:
+    drawn: list[Part] = []
+    for _ in range(parts):
+        group = rng.choice(groups)
+        # Orders of a genre or an artist are no measure a shop keeps: an invoice counts for several of them.
+        metrics = ("revenue", "units") if group in ("genre", "artist") else METRICS
+        k = rng.randint(2 if parts == 1 else 1, most)
+        within = group == "genre" and rng.random() < 0.3
+        drawn.append(Rank(group, rng.choice(metrics), rng.choice(ORDERS), k, within))
+    return tuple(drawn)
+
+
+def _ranking(rng: random.Random) -> Draft:
+    return Draft(_ranks(rng, ("country", "city"), parts=rng.randint(1, 4), most=4))
+
+
+def _comparison(rng: random.Random) -> Draft:
+    count = rng.randint(2, 8)
+    kind = rng.choice(("", *CHANGES))
+    return Draft((Compare(rng.choice(METRICS), rng.choice(("country", "city")), count, kind),))
+
+
+_CHAINS = (
+    ("country", "city"),
+    ("country", "city", "customer"),
+    ("country", "city", "genre"),
+    ("country", "customer"),
+    ("country", "genre"),
+    ("city", "genre"),
+)
+
+
+def _drilldown(rng: random.Random) -> Draft:
+    parts = [Drill(rng.choice(_CHAINS), rng.choice(METRICS), rng.choice(ORDERS)) for _ in range(rng.randint(1, 3))]
+    return Draft(tuple(parts))
+
+
+def _join(rng: random.Random) -> Draft:
+    return Draft(_ranks(rng, ("genre", "artist", "rep"), parts=rng.randint(1, 4), most=3))
+
+
+def _anomaly(rng: random.Random) -> Draft:
+    parts = []
+    for _ in range(rng.randint(1, 3)):
+        count = rng.randint(1, 3)
+        column = rng.choice(("country", "genre", "rep"))
+        parts.append(Series(rng.choice(METRICS), column, tuple(rng.sample(list(SERIES_SECTIONS), count))))
+    return Draft(tuple(parts))
+
+
+def _mail(rng: random.Random) -> Draft:
+    to = rng.choice(("rep", "employee", "manager"))
+    return Draft(_ranks(rng, ("country", "city", "rep"), parts=rng.randint(1, 3), most=3), to)
+
+
+def _share(rng: random.Random) -> Draft:
+    parts = []
+    for _ in range(rng.randint(1, 3)):
+        by_genre = rng.random() < 0.5
+        metric = rng.choice(("revenue", "units") if by_genre else METRICS)
+        parts.append(Share(metric, by_genre))
+    return Draft(tuple(parts))
+
+
+def _staff(rng: random.Random) -> Draft:
+    parts = _ranks(rng, ("rep",), parts=rng.randint(1, 3), most=3)
+    return Draft(parts, rng.choice(("employee", "manager")), mail_about="last")
+
+
+TRAINED: Mapping[str, Callable[[random.Random], Draft]] = {
+    "ranking": _ranking,
+    "comparison": _comparison,
+    "drilldown": _drilldown,
+    "join": _join,
+    "anomaly": _anomaly,
+    "mail": _mail,
+}
+HELD_OUT: Mapping[str, Callable[[random.Random], Draft]] = {"share": _share, "staff": _staff}
+
+
+def draft(family: str, rng: random.Random, *, flaws: int) -> Draft:
+    """Return a draft with exactly `flaws` flaw sites, its length drawn from `BANDS`."""
+    propose = TRAINED.get(family) or HELD_OUT[family]
+    while True:
+        band = rng.choices([band for band, _ in BANDS], [weight for _, weight in BANDS])[0]
+        # Not every family has every combination; then another band is drawn.
+        for _ in range(_ATTEMPTS):
+            proposal = propose(rng)
+            if proposal.steps() in band and len(proposal.flaws()) == flaws:
+                return proposal
