@@ -126,7 +126,7 @@ def _staff(fixture: Fixture, rng: random.Random) -> list[Row]:
 
 
 def _sales(fixture: Fixture, rng: random.Random) -> tuple[list[Row], list[Row]]:
-    """Return invoices and lines: a bootstrap of customers, then of months, of genres, of the shipped lines of a genre."""
+    """Return invoices and lines: a bootstrap of customers, then of months, genres, and the shipped lines of a genre."""
     customers = fixture["customer"]
     countries = sorted({fields["country"] for fields in customers.values()})
     drawn = sorted(_orders(customers, {country: _seasons(rng) for country in countries}, rng))

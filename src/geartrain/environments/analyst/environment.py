@@ -53,9 +53,7 @@ class AnalystEnvironment:
         """Start an episode. The world is the task's edition, whatever the seed: nothing here is random."""
         return AnalystEpisode(task, self._database(task), system=SYSTEM, row_limit=self._settings.row_limit)
 
-    def expert(
-        self, task: Task, *, seed: int, flawed: bool, habits: Habits | None = None
-    ) -> AnalystExpert:
+    def expert(self, task: Task, *, seed: int, flawed: bool, habits: Habits | None = None) -> AnalystExpert:
         """Return the scripted expert; `habits` replaces the defaults of the flawed one."""
         return AnalystExpert(task, seed=seed, habits=(habits or Habits()) if flawed else FLAWLESS)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any
 
 from geartrain.environments.analyst.flaws import FLAWLESS, Habits, mail_flaws
-from geartrain.environments.analyst.questions import Compare, Drill, Rank, Series, Share, from_record
+from geartrain.environments.analyst.questions import Compare, Drill, Rank, Series, Share, flaw_sites, from_record
 from geartrain.environments.environment import Task
 from geartrain.environments.tools import render_call
 from geartrain.trajectory import ToolResult
@@ -68,7 +68,7 @@ def _broken(call: Call, rng: random.Random) -> str:
 def _script(task: Task, habits: Habits, rng: random.Random) -> Script:
     parts = [from_record(record) for record in task.spec["parameters"]["parts"]]
     mail = task.spec["parameters"]["mail"]
-    active = [{flaw for flaw in part.flaws() if rng.random() < habits.flaw} for part in parts]
+    active = [{flaw for flaw in flaw_sites(part) if rng.random() < habits.flaw} for part in parts]
     mail_active = {flaw for flaw in mail_flaws(mail["to"]) if rng.random() < habits.flaw} if mail else set()
     if rng.random() < habits.look_around:
         yield rng.choice([("list_tables", {}), ("describe_table", {"table": "invoice"})])
@@ -89,8 +89,8 @@ def select(group: str, metric: str, period: str, filters: Filters = (), tail: st
     where = " AND ".join([when, *(f"{_COLUMNS.get(c, c)} = '{quote(value)}'" for c, value in filters)])
     column = _COLUMNS.get(group, group)
     if not group:
-        return f"SELECT {amount} AS v FROM {source} WHERE {where}"
-    return f"SELECT {column}, {amount} AS v FROM {source} WHERE {where} GROUP BY {column}{tail}"
+        return f"SELECT {amount} AS v FROM {source} WHERE {where}"  # noqa: S608 - the agent's own query
+    return f"SELECT {column}, {amount} AS v FROM {source} WHERE {where} GROUP BY {column}{tail}"  # noqa: S608
 
 
 def quote(text: str) -> str:

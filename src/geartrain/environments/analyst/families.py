@@ -1,14 +1,16 @@
-"""Task families: which parts they are made of, and the draft of a task of given difficulty.
+"""Task families: which parts they are made of, the draft of a task of given difficulty, and its entities.
 
 Six families are trained; two are held out (`ood`) and combine the same tools
 and questions in ways that training never shows.
 """
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from geartrain.environments.analyst.editions import MONTHS, YEARS
 from geartrain.environments.analyst.flaws import mail_flaws
+from geartrain.environments.analyst.ledger import Ledger
 from geartrain.environments.analyst.questions import (
     CHANGES,
     METRICS,
@@ -20,6 +22,8 @@ from geartrain.environments.analyst.questions import (
     Rank,
     Series,
     Share,
+    flaw_sites,
+    steps,
 )
 
 STEPS = range(4, 21)
@@ -41,11 +45,11 @@ class Draft:
 
     def steps(self) -> int:
         """Return the calls of the scripted solution."""
-        return sum(part.steps() for part in self.parts) + (2 if self.mail else 0) + 1
+        return sum(steps(part) for part in self.parts) + (2 if self.mail else 0) + 1
 
     def flaws(self) -> list[str]:
         """Return every place where the flawed expert may go wrong."""
-        return [flaw for part in self.parts for flaw in part.flaws()] + mail_flaws(self.mail)
+        return [flaw for part in self.parts for flaw in flaw_sites(part)] + mail_flaws(self.mail)
 
 
 def _ranks(rng: random.Random, groups: tuple[str, ...], *, parts: int, most: int) -> tuple[Part, ...]:
@@ -138,3 +142,33 @@ def draft(family: str, rng: random.Random, *, flaws: int) -> Draft:
             proposal = propose(rng)
             if proposal.steps() in band and len(proposal.flaws()) == flaws:
                 return proposal
+
+
+def redraw(part: Part, rng: random.Random, ledger: Ledger) -> Part:
+    """Return the same form of question about entities and periods drawn anew; it may have no clear answer."""
+
+    def entity(column: str) -> str:
+        return rng.choice([label for label in ledger.labels(column) if "'" not in label])
+
+    def period(*, yearly: bool = False) -> str:
+        return str(rng.choice(YEARS)) if yearly or rng.random() < 0.3 else rng.choice(MONTHS)
+
+    match part:
+        case Rank():
+            # An artist sells too little in a month, a genre too little in a country's month.
+            when = period(yearly=part.group == "artist" or part.within)
+            return replace(part, period=when, country=entity("country") if part.within else "")
+        case Compare():
+            return replace(part, entity=entity(part.column), months=_months(rng, part.count))
+        case Drill():
+            return replace(part, period=period())
+        case Series():
+            return replace(part, entity=entity(part.column), year=str(rng.choice(YEARS)))
+        case Share():
+            genre = entity("genre") if part.by_genre else ""
+            return replace(part, period=period(yearly=part.by_genre), country=entity("country"), genre=genre)
+
+
+def _months(rng: random.Random, count: int) -> Sequence[str]:
+    year = rng.choice(YEARS)
+    return [f"{year}-{month:02d}" for month in sorted(rng.sample(range(1, 13), count))]

@@ -54,7 +54,8 @@ class Ledger:
     def _read(self, connection: sqlite3.Connection) -> None:
         people = {key: (name, boss, email) for key, name, boss, email in connection.execute("SELECT * FROM employee")}
         self.employees = [
-            Employee(name, email, people[boss][0] if boss is not None else None) for name, boss, email in people.values()
+            Employee(name, email, people[boss][0] if boss is not None else None)
+            for name, boss, email in people.values()
         ]
         customers = {
             key: (name, people[rep][0])
@@ -72,7 +73,10 @@ class Ledger:
             self._invoices[month].append(sale)
         artists = dict(connection.execute("SELECT album_id, artist FROM album JOIN artist USING (artist_id)"))
         genres = dict(connection.execute("SELECT genre_id, genre FROM genre"))
-        tracks = {k: (genres[g], artists[a]) for k, g, a in connection.execute("SELECT track_id, genre_id, album_id FROM track")}
+        tracks = {
+            k: (genres[g], artists[a])
+            for k, g, a in connection.execute("SELECT track_id, genre_id, album_id FROM track")
+        }
         for number, track, quantity, amount in connection.execute(
             "SELECT invoice_id, track_id, quantity, amount FROM line ORDER BY line_id"
         ):

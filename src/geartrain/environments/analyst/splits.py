@@ -15,9 +15,10 @@ from typing import Any
 from geartrain.config import SPLITS
 from geartrain.environments.analyst import wording
 from geartrain.environments.analyst.editions import EDITIONS
-from geartrain.environments.analyst.families import HELD_OUT, TRAINED, Draft, draft
+from geartrain.environments.analyst.families import HELD_OUT, TRAINED, Draft, draft, redraw
 from geartrain.environments.analyst.ledger import Ledger
-from geartrain.environments.analyst.questions import Part, from_record, to_record
+from geartrain.environments.analyst.questions import Part, from_record, sections, to_record
+from geartrain.environments.analyst.truth import facts as true_facts
 from geartrain.environments.analyst.verification import Fact
 from geartrain.environments.environment import Task
 from geartrain.errors import UserError
@@ -91,7 +92,11 @@ class _Generator:
             parts.append(filled[0])
             facts.append(filled[1])
         sections = _sections(parts)
-        truth = {name: fact for names, found in zip(sections, facts, strict=True) for name, fact in zip(names, found, strict=True)}
+        truth = {
+            name: fact
+            for names, found in zip(sections, facts, strict=True)
+            for name, fact in zip(names, found, strict=True)
+        }
         mail, recipient = _address(form, sections, truth, rng, ledger)
         spec = {
             "parameters": {"parts": [to_record(part) for part in parts], "mail": mail},
@@ -104,12 +109,14 @@ class _Generator:
         prompt, used = _prompt(parts, sections, mail, wording.COMMON, rng)
         return _finish_task(self._split, index, family, world, form.steps(), prompt, {**spec, "wordings": used})
 
-    def _fill(self, blank: Part, rng: random.Random, ledger: Ledger, others: Sequence[Part]) -> tuple[Part, list[Fact]] | None:
+    def _fill(
+        self, blank: Part, rng: random.Random, ledger: Ledger, others: Sequence[Part]
+    ) -> tuple[Part, list[Fact]] | None:
         for _ in range(_PART_ATTEMPTS):
-            part = blank.redraw(rng, ledger)
+            part = redraw(blank, rng, ledger)
             if part in others or _bucket(part) != self._split:
                 continue
-            facts = part.facts(ledger)
+            facts = true_facts(part, ledger)
             if facts is not None:
                 return part, facts
         return None
@@ -131,7 +138,7 @@ def _digest(text: str) -> str:
 def _sections(parts: Sequence[Part]) -> list[list[str]]:
     """Return section names per part; a letter tells the parts apart where there are several."""
     suffixes = [f" {letter}" for letter in _LETTERS] if len(parts) > 1 else [""]
-    return [[name + suffix for name in part.sections()] for part, suffix in zip(parts, suffixes, strict=False)]
+    return [[name + suffix for name in sections(part)] for part, suffix in zip(parts, suffixes, strict=False)]
 
 
 def _address(

@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from geartrain.environments.analyst.questions import MONTH_NAMES
+
 TOLERANCE = 0.01
 """Relative and absolute, whichever is wider."""
 
-_MONTHS = "january february march april may june july august september october november december".split()
 _MONTH = re.compile(r"(\d{4})-(\d{2})")
 _LABEL_AND_NUMBER = re.compile(r"(.+?)[\s:|,=(]+(\S+?)\)?")
 
@@ -137,7 +138,7 @@ def _agrees(fact: Fact, entry: Entry) -> bool:
 def _same_label(given: str, true: str) -> bool:
     month = _MONTH.fullmatch(true)
     if month:
-        name = _MONTHS[int(month.group(2)) - 1]
+        name = MONTH_NAMES[int(month.group(2)) - 1]
         return _fold(given) in (true, name, f"{name} {month.group(1)}")
     return _fold(given) == _fold(true)
 
