@@ -71,6 +71,8 @@ class EnvironmentSection(Section):
     name: Literal["analyst"] = "analyst"
     source: Path = Path("data/raw/chinook.json")
     """Raw data that the worlds are built from; `make setup` fetches it."""
+    prompt: Literal["full", "brief"] = "full"
+    """System prompt: "full" describes every tool and table; "brief" names the tools, which saves a small model's tokens."""
     max_turns: Count = 26
     """Tool calls before an episode is cut; below a task's necessary steps it cannot succeed."""
     row_limit: Count = 12
@@ -177,6 +179,8 @@ class CriticSection(Section):
     """Credit of a step that reaches a sub-goal, whatever the outcome."""
     clip: Positive = 5.0
     """Bound on the absolute label."""
+    similarity: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    """Cosine of embeddings from which two states count as the same; None wants the same history of calls and answers."""
     validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
 
 

@@ -30,11 +30,11 @@ class Demonstration:
     success: bool
 
     def texts(self) -> Iterator[str]:
-        """Yield every text that the tokenizer must be able to write."""
-        yield from (message["content"] for message in self.opening)
+        """Yield every text that the tokenizer must be able to write, each after its role, as chat templates do."""
+        yield from (f"{message['role']}\n{message['content']}" for message in self.opening)
         for exchange in self.exchanges:
-            yield exchange.action
-            yield exchange.observation
+            yield f"assistant\n{exchange.action}"
+            yield f"tool\n{exchange.observation}"
 
 
 def demonstrate(environment: Environment, task: Task, *, seed: int, max_turns: int) -> Demonstration:

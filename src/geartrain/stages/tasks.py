@@ -4,7 +4,8 @@ from collections import Counter
 
 from geartrain.config import SPLITS
 from geartrain.datasets.task_sets import write_tasks
-from geartrain.environments import build_environment
+from geartrain.environments import build_worlds, load_environment
+from geartrain.environments.leakage import find_leaks
 from geartrain.errors import UserError
 from geartrain.stages.stage import Job, Metrics, stage
 
@@ -17,10 +18,11 @@ def run(job: Job) -> Metrics:
         UserError: the environment's source is missing, or a split leaks into another.
     """
     output = job.outputs["tasks"]
-    environment = build_environment(job.config.environment, output / "worlds", seed=job.config.seed)
+    build_worlds(job.config.environment, output / "worlds", seed=job.config.seed)
+    environment = load_environment(job.config.environment, output / "worlds")
     sizes = job.config.tasks.model_dump()
     splits = environment.build_tasks(seed=job.config.seed, sizes=sizes)
-    leaks = environment.find_leaks(splits)
+    leaks = find_leaks(splits)
     if leaks:
         raise UserError(f"{len(leaks)} leak(s) between splits, first: {leaks[0]}. This is a fault of the environment.")
     for split in SPLITS:

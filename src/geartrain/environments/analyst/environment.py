@@ -18,7 +18,7 @@ _EXAMPLE = render_call(
     "query_database",
     {"sql": "SELECT city, SUM(total) AS v FROM invoice WHERE month = '2010-03' GROUP BY city ORDER BY v DESC LIMIT 2"},
 )
-SYSTEM = f"""You answer questions about a music shop with tools. Each message is one JSON call, like {_EXAMPLE}
+FULL = f"""You answer questions about a music shop with tools. Each message is one JSON call, like {_EXAMPLE}
 Tools:
 list_tables()
 describe_table(table)
@@ -29,6 +29,9 @@ send_email(to, subject) attaches the report
 finish()
 Tables:
 """ + "\n".join(f"{table}({', '.join(columns)})" for table, columns in SCHEMA.items())
+BRIEF = f"""You answer questions about a music shop. Each message is one JSON tool call, like {render_call("finish", {})}
+Tools: {" ".join(f"{spec.name}({', '.join(spec.parameters['properties'])})" for spec in SPECS)}"""
+SYSTEM = {"full": FULL, "brief": BRIEF}
 
 
 class AnalystEnvironment:
@@ -51,7 +54,9 @@ class AnalystEnvironment:
 
     def reset(self, task: Task, *, seed: int) -> AnalystEpisode:
         """Start an episode. The world is the task's edition, whatever the seed: nothing here is random."""
-        return AnalystEpisode(task, self._database(task), system=SYSTEM, row_limit=self._settings.row_limit)
+        return AnalystEpisode(
+            task, self._database(task), system=SYSTEM[self._settings.prompt], row_limit=self._settings.row_limit
+        )
 
     def expert(self, task: Task, *, seed: int, flawed: bool, habits: Habits | None = None) -> AnalystExpert:
         """Return the scripted expert; `habits` replaces the defaults of the flawed one."""
