@@ -34,7 +34,7 @@ SCHEMA: Mapping[str, tuple[str, ...]] = {
     "artist": ("artist_id", "artist"),
     "genre": ("genre_id", "genre"),
 }
-"""Columns by table. A column name appears in several tables only as a key, so a join needs no qualified names."""
+"""Columns by table. Two tables share a column name only where it is a key of one, so natural joins are right."""
 
 _TYPES = {"price": "REAL", "amount": "REAL", "total": "REAL", "units": "INTEGER", "quantity": "INTEGER"}
 _INDEXES = ("invoice(month)", "invoice(customer_id)", "line(invoice_id)")

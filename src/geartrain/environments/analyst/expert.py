@@ -19,12 +19,11 @@ Script = Generator[Call, str, None]
 Filters = Sequence[tuple[str, str]]
 
 _COLUMNS = {"rep": "employee"}
-_SOURCES = {
-    "customer": "invoice JOIN customer USING (customer_id)",
-    "rep": "invoice JOIN customer USING (customer_id) JOIN employee ON employee_id = rep_id",
-    "genre": "line JOIN invoice USING (invoice_id) JOIN track USING (track_id) JOIN genre USING (genre_id)",
-    "artist": "line JOIN invoice USING (invoice_id) JOIN track USING (track_id) JOIN album USING (album_id) "
-    "JOIN artist USING (artist_id)",
+_SOURCES = {  # natural joins: tables share no columns but keys
+    "customer": "invoice NATURAL JOIN customer",
+    "rep": "invoice NATURAL JOIN customer JOIN employee ON employee_id = rep_id",
+    "genre": "line NATURAL JOIN invoice NATURAL JOIN track NATURAL JOIN genre",
+    "artist": "line NATURAL JOIN invoice NATURAL JOIN track NATURAL JOIN album NATURAL JOIN artist",
 }
 _OF_INVOICES = {"revenue": "SUM(total)", "orders": "COUNT(*)", "units": "SUM(units)"}
 _OF_LINES = {"revenue": "SUM(amount)", "orders": "COUNT(DISTINCT invoice_id)", "units": "SUM(quantity)"}
