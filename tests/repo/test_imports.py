@@ -1,0 +1,45 @@
+"""Who may import whom: the contracts of pyproject.toml, and one importer per heavy dependency."""
+
+import subprocess
+import sys
+
+import grimp
+import pytest
+
+IMPORTERS = {
+    "transformers": {"geartrain.models.backbone"},
+    "tokenizers": {"geartrain.models.tokenizer"},
+    "matplotlib": set(),
+    "dvc": set(),
+    "feast": set(),
+    "deepspeed": set(),
+    "kubernetes": set(),
+}
+"""CONTRIBUTING.md names the same; kfp is held to components/ and pipelines/ by a contract."""
+
+
+def test_import_contracts_hold() -> None:
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+@pytest.mark.parametrize("package", IMPORTERS)
+def test_heavy_dependency_has_one_importer(package: str, imports: grimp.ImportGraph) -> None:
+    found = imports.find_modules_that_directly_import(package) if package in imports.modules else set()
+    ours = {name for name in found if name.partition(".")[0] in {"geartrain", "components", "pipelines"}}
+    assert ours <= IMPORTERS[package]
+
+
+def test_importing_pipelines_loads_no_torch() -> None:
+    assert _loaded_by("pipelines.training, pipelines.compile", "torch", "transformers") == "[]\n"
+
+
+def test_command_line_loads_nothing_heavy() -> None:
+    assert _loaded_by("geartrain.cli", "torch", "pydantic", "yaml", "transformers", "kfp") == "[]\n"
+
+
+def _loaded_by(modules: str, *heavy: str) -> str:
+    """Return, as printed by a fresh process, which of `heavy` an import of `modules` loads."""
+    code = f"import sys, {modules}; print([name for name in {heavy!r} if name in sys.modules])"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

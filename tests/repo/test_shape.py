@@ -1,0 +1,31 @@
+"""Modules stay small and are named after what they hold."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("src", "components", "pipelines", "tests", "data", "benchmarks")
+SOURCES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+FORBIDDEN = {"utils", "util", "common", "helpers", "helper", "misc", "base", "core", "manager"}
+MODULE_LINES, FUNCTION_LINES = 400, 60
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_module_and_functions_fit_on_the_page(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= MODULE_LINES
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    long = {node.name: node.end_lineno - node.lineno + 1 for node in functions}
+    assert {name: lines for name, lines in long.items() if lines > FUNCTION_LINES} == {}
+
+
+def test_no_module_or_folder_is_a_drawer() -> None:
+    names = {path.stem for path in SOURCES} | {path.parent.name for path in SOURCES}
+    assert names & FORBIDDEN == set()
+
+
+def test_tests_are_no_packages() -> None:
+    # with an __init__.py, tests/components would shadow components
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
