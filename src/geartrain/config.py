@@ -154,15 +154,18 @@ class RewardModelSection(Section):
 
     encoder: Path | None = None
     """Folder of the encoder; None takes the one that the pinned data package ships."""
-    max_tokens: Count = 128
-    """Longest text; the start of the transcript is cut, never its end."""
+    max_tokens: Annotated[int, Field(ge=16)] = 160
+    """Longest text; the start of the transcript is cut, never its end. Low leaves out pairs with long answers,
+    high costs time in every iteration of the policy."""
     epochs: Positive = 2.0
     learning_rate: Positive = 1e-4
     batch_pairs: Count = 8
     train_layers: Annotated[int, Field(ge=0)] = 2
     """Topmost encoder layers that are trained; 0 trains the head alone."""
     patience: Count = 3
-    """Validations without improvement before training stops."""
+    """Validations without improvement before training stops; there are three an epoch."""
+    margin_weight: NonNegative = 0.0
+    """Nats by which a pair must be told apart per unit of verified margin; 0 asks only for the order."""
 
 
 class CriticSection(Section):
@@ -214,7 +217,13 @@ class PolicySection(Section):
     teacher_decay: Share = 0.9
     """Retention of the EMA teacher per iteration; 1 never moves, 0 is the student itself."""
     reward_model_weight: NonNegative = 0.1
-    """Weight of the learned reward against the verified outcome (1.0)."""
+    """Spread of the learned reward within a group against that of the verified one (1.0). However high, no failure
+    overtakes a success; 0 does not load the reward model."""
+    progress_weight: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2
+    """Reward of a failure that reached every sub-goal; a success earns 1. High pays for almost, 0 only for done."""
+    learned_in_ties: bool = False
+    """Whether siblings that the verifier cannot tell apart are told apart by the reward model alone. True makes use of
+    every group, and lets the policy please the model where nothing else counts (reward hacking)."""
     invalid_call_reward: Annotated[float, Field(le=0.0, allow_inf_nan=False)] = -0.1
     """Step reward of a call that was answered by an error."""
     validate_every: Count = 5

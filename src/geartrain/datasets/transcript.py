@@ -1,0 +1,76 @@
+"""A trajectory as short text for a reward model: what was done, then what came of it.
+
+    transcript = steps "\\n" answer
+
+`steps` has one clause per turn that looked something up or failed: the call,
+squeezed, or its error. `answer` is what the episode delivers, as the tools
+confirmed it: report, mail, end. Texts are folded to one line, so the one line
+feed is ours and no agent can forge it. Whoever cuts to length cuts `steps` from
+the left: the task sentence and the answer stay whole (rl-faults D16).
+
+Only what the agent wrote and was shown is rendered. Verdict, sub-goals and
+progress are not: a reward model would learn to read them.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from geartrain.trajectory import Trajectory, Turn
+
+DELIVERING = frozenset({"generate_report", "send_email"})
+"""Tools whose answers are the deliverable. Where none of them was used, it is the last turn's."""
+VALUE_CHARACTERS = 160
+"""Longest argument value; a longer one keeps its end, where SQL says how to sort."""
+RESULT_CHARACTERS = 48
+"""Longest part of the answer."""
+SEPARATOR = "\n"
+
+_SQL_FILLER = re.compile(r"\b(?:SELECT|FROM|WHERE|AS v|BY v|AND|GROUP|ORDER)\b|['\"%;]", re.IGNORECASE)
+
+
+def render(trajectory: Trajectory) -> str:
+    """Return the transcript of a trajectory; the same turns give the same text."""
+    turns = [turn for turn in trajectory.turns if turn.call is None or turn.call.name != "finish"]
+    delivered = [turn for turn in turns if _delivers(turn)] or turns[-1:]
+    steps = "; ".join(_step(turn) for turn in turns if turn not in delivered)
+    parts = [_head(turn.result.content, RESULT_CHARACTERS) for turn in delivered]
+    return steps + SEPARATOR + "; ".join([*parts, _fold(trajectory.end).replace("_", " ")])
+
+
+def split(transcript: str) -> tuple[str, str]:
+    """Return (steps, answer) of a transcript. Raises ValueError if it was not made by `render`."""
+    steps, separator, answer = transcript.partition(SEPARATOR)
+    if not separator or SEPARATOR in answer:
+        raise ValueError("a transcript is two lines: steps, then answer")
+    return steps, answer
+
+
+def _delivers(turn: Turn) -> bool:
+    return turn.call is not None and turn.call.name in DELIVERING and turn.result.error is None
+
+
+def _step(turn: Turn) -> str:
+    if turn.result.error is not None:
+        return f"error {turn.result.error.replace('_', ' ')}"
+    return "no call" if turn.call is None else _call(turn.call.name, turn.call.arguments)
+
+
+def _call(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return the tool's first word and its argument values; SQL loses the words that every query has."""
+    values = [_SQL_FILLER.sub(" ", str(v)) if key == "sql" else str(v) for key, v in arguments.items()]
+    return " ".join([name.partition("_")[0], *(_tail(value, VALUE_CHARACTERS) for value in values)])
+
+
+def _fold(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _head(text: str, limit: int) -> str:
+    flat = _fold(text)
+    return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
+
+
+def _tail(text: str, limit: int) -> str:
+    flat = _fold(text)
+    return flat if len(flat) <= limit else "…" + flat[-(limit - 1) :].lstrip()

@@ -1,0 +1,76 @@
+"""Stage `preferences`: pairs of siblings that the verifier tells apart, with a report on their quality."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from geartrain.artifacts import write_atomically, write_json
+from geartrain.datasets.preference_report import quality_report, to_markdown
+from geartrain.datasets.preferences import Built, build_pairs, read_siblings, write_pairs
+from geartrain.datasets.task_sets import read_tasks
+from geartrain.errors import UserError
+from geartrain.rewards.verified import verified_score
+from geartrain.stages.stage import Job, Metrics, stage
+from geartrain.trajectory import Trajectory
+
+
+@stage(inputs=("tasks", "collect"), sections=("preferences",))
+def run(job: Job) -> Metrics:
+    """Write `pairs.parquet`, `quarantine.json`, `quality.json` and `quality.md`.
+
+    Raises:
+        UserError: too many records are unusable, or the siblings give no pair.
+    """
+    section = job.config.preferences
+    source = job.inputs["collect"] / "trajectories.parquet"
+    tasks = {task.task_id: task for task in read_tasks(job.inputs["tasks"], "train")}
+    trajectories, malformed = read_siblings(source)
+    built = build_pairs(
+        trajectories,
+        tasks,
+        score=_score,
+        pairs_per_task=section.pairs_per_task,
+        min_margin=section.min_margin,
+        validation_share=section.validation_share,
+    )
+    built.quarantined += malformed
+    built.records += len(malformed)
+    _check_share(built, section.max_rejected_share, str(source))
+    _check_pairs(built, trajectories)
+    output = job.outputs["preferences"]
+    report = quality_report(built)
+    write_pairs(output / "pairs.parquet", built.pairs)
+    write_json(output / "quarantine.json", built.quarantined)
+    write_json(output / "quality.json", report)
+    write_atomically(output / "quality.md", to_markdown(report))
+    return {
+        key: report[key] for key in ("records", "quarantined", "dropped_pairs", "pairs_by_split", "tasks", "length")
+    }
+
+
+def _score(trajectory: Trajectory) -> float:
+    return verified_score(trajectory.success, trajectory.progress)
+
+
+def _check_share(built: Built, limit: float, source: str) -> None:
+    reasons = Counter(entry["reason"] for entry in built.quarantined)
+    if built.records and len(built.quarantined) > limit * built.records:
+        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        raise UserError(
+            f"{source}: {len(built.quarantined)} of {built.records} records are unusable ({listed}), "
+            f"more than preferences.max_rejected_share ({limit}). First: {built.quarantined[0]['source']}. "
+            "Run the stage `collect` again, or raise the limit if they may be lost."
+        )
+
+
+def _check_pairs(built: Built, trajectories: Sequence[Trajectory]) -> None:
+    if built.pairs:
+        return
+    successes = sum(trajectory.success is True for trajectory in trajectories)
+    dropped = (
+        ", ".join(f"{count} {reason}" for reason, count in built.dropped.most_common() if count) or "none compared"
+    )
+    raise UserError(
+        f"no preference pair: of {len(trajectories)} episodes {successes} succeeded, and no two siblings differ enough "
+        f"({dropped}). Raise collect.tasks or collect.siblings, lower preferences.min_margin, or change "
+        "warm_start.demonstrations so that the policy solves some of the tasks and not all."
+    )

@@ -1,0 +1,78 @@
+"""Stage `reward_model`: a Bradley-Terry model on the preference pairs."""
+
+import json
+from pathlib import Path
+
+from geartrain import progress
+from geartrain.artifacts import write_atomically
+from geartrain.datasets.preferences import read_pairs
+from geartrain.errors import UserError
+from geartrain.models.backbone import load_encoder
+from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
+from geartrain.stages.stage import Job, Metrics, stage
+from geartrain.training.reward_metrics import calibrate, is_trusted, summarise
+from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare
+
+
+@stage(inputs=("preferences",), sections=("reward_model",))
+def run(job: Job) -> Metrics:
+    """Write the reward model as a self-contained folder, with `history.jsonl`.
+
+    Few pairs are enough to finish: a model that the held-out pairs do not show
+    to be better than a coin is marked untrusted, and then has no say in the
+    policy's reward.
+
+    Raises:
+        UserError: no training pair is left, or the encoder does not fit.
+    """
+    source = job.inputs["preferences"] / "pairs.parquet"
+    encoder, tokenizer = load_encoder(job.config.reward_model.encoder)
+    model = RewardModel.new(encoder, tokenizer, max_tokens=job.config.reward_model.max_tokens)
+    prepared = _prepare(model, source)
+    trainer = Trainer(model, prepared, _settings(job))
+    with progress.bar("reward_model", total=trainer.total) as advance:
+        history = trainer.run(job.work / "checkpoints", lambda record: advance(1, status=f"loss {record['loss']:.3f}"))
+    raw = {split: trainer.raw(split) for split in ("train", "validation")}
+    model.calibration = calibrate(raw["train"], raw["validation"])
+    model.trusted = is_trusted(raw["validation"])
+    output = job.outputs["reward_model"]
+    model.save(output)
+    _write_history(output / "history.jsonl", history)
+    train, validation = ([example.pair for example in prepared.examples[split]] for split in ("train", "validation"))
+    return {
+        **summarise(train, validation, raw["train"], raw["validation"]),
+        "trusted": model.trusted,
+        "temperature": round(model.calibration.temperature, 4),
+        "left_out_too_long": prepared.too_long,
+        "steps": len(history),
+        "stopped_early": len(history) < trainer.total,
+    }
+
+
+def _prepare(model: RewardModel, source: Path) -> Prepared:
+    prepared = prepare(model, read_pairs(source))
+    if not prepared.examples["train"]:
+        held_out, lost = len(prepared.examples["validation"]), prepared.too_long
+        raise UserError(
+            f"{source}: no training pair ({held_out} held out, {lost} longer than reward_model.max_tokens). "
+            "Raise collect.tasks, collect.siblings or reward_model.max_tokens, or lower preferences.validation_share."
+        )
+    return prepared
+
+
+def _settings(job: Job) -> Settings:
+    section = job.config.reward_model
+    return Settings(
+        epochs=section.epochs,
+        learning_rate=section.learning_rate,
+        batch_pairs=section.batch_pairs,
+        train_layers=section.train_layers,
+        patience=section.patience,
+        margin_weight=section.margin_weight,
+        seed=job.config.seed,
+        bfloat16=has_fast_bfloat16(),
+    )
+
+
+def _write_history(path: Path, history: list[dict[str, float]]) -> None:
+    write_atomically(path, "".join(json.dumps(record, sort_keys=True) + "\n" for record in history))

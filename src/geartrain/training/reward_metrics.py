@@ -1,0 +1,107 @@
+"""How good a reward model is, and whether it may be trusted.
+
+Legend: P pairs; columns of `raw_P2` are chosen and rejected.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from geartrain.algorithms.preference import (
+    bradley_terry_loss,
+    calibration_error,
+    fit_temperature,
+    pair_accuracy,
+    wilson_lower_bound,
+)
+from geartrain.datasets.preferences import Pair
+from geartrain.models.reward_model import Calibration
+
+FEW_PAIRS = 8
+"""Below this many held-out pairs the metrics say little, and `few_pairs` says so."""
+
+
+def calibrate(train_P2: Tensor, validation_P2: Tensor) -> Calibration:
+    """Return the centre that makes the mean training reward 0, and the temperature that fits the held-out pairs."""
+    centre = float(train_P2.double().mean())
+    return Calibration(centre, fit_temperature(_differences(validation_P2)))
+
+
+def is_trusted(validation_P2: Tensor) -> bool:
+    """Return whether held-out accuracy is above one half with 95 % confidence (one-sided, Wilson).
+
+    The bar is low on purpose: it stops a model that learned nothing, which
+    would add noise to every reward. Never passed without held-out pairs.
+    """
+    right = pair_accuracy(_differences(validation_P2)) * len(validation_P2) if len(validation_P2) else 0.0
+    return wilson_lower_bound(right, len(validation_P2)) > 0.5
+
+
+def summarise(
+    train: Sequence[Pair], validation: Sequence[Pair], train_P2: Tensor, validation_P2: Tensor
+) -> dict[str, Any]:
+    """Return held-out accuracy with its count, loss, calibration, accuracy by family and the length baseline.
+
+    Early stopping looks at the held-out pairs too, so they flatter a little.
+    The error after calibration is cross-fitted: each half of the pairs is
+    judged at the temperature of the other.
+    """
+    difference_P = _differences(validation_P2)
+    accuracy = pair_accuracy(difference_P)
+    return {
+        "pairs": {"train": len(train), "validation": len(validation)},
+        "few_pairs": len(validation) < FEW_PAIRS,
+        "train_accuracy": _rounded(pair_accuracy(_differences(train_P2))),
+        "validation_accuracy": _rounded(accuracy),
+        "validation_accuracy_at_least": _rounded(wilson_lower_bound(accuracy * len(validation), len(validation)))
+        if validation
+        else None,
+        "validation_loss": _rounded(float(bradley_terry_loss(validation_P2[:, 0], validation_P2[:, 1]).mean())),
+        "calibration_error_before": _rounded(calibration_error(difference_P)),
+        "calibration_error_after": _rounded(_cross_fitted_error(difference_P)),
+        "validation_by_family": _by_family(validation, difference_P),
+        "length_baseline_accuracy": _rounded(length_baseline(train, validation)),
+    }
+
+
+def length_baseline(train: Sequence[Pair], validation: Sequence[Pair]) -> float:
+    """Return the held-out accuracy of "the longer is better", or of its opposite if that fits the training pairs.
+
+    A reward model that is no better than this may have learned length alone.
+    """
+
+    def longer(pairs: Sequence[Pair]) -> Tensor:
+        return torch.tensor([float(len(pair.chosen) - len(pair.rejected)) for pair in pairs])
+
+    prefers_long = not train or pair_accuracy(longer(train)) >= 0.5
+    return pair_accuracy(longer(validation) * (1.0 if prefers_long else -1.0))
+
+
+def _by_family(pairs: Sequence[Pair], difference_P: Tensor) -> dict[str, dict[str, float | int | None]]:
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, pair in enumerate(pairs):
+        rows[pair.family].append(row)
+    return {
+        family: {"accuracy": _rounded(pair_accuracy(difference_P[chosen])), "pairs": len(chosen)}
+        for family, chosen in sorted(rows.items())
+    }
+
+
+def _cross_fitted_error(difference_P: Tensor) -> float:
+    halves = (difference_P[0::2], difference_P[1::2])
+    if min(len(half) for half in halves) == 0:
+        return math.nan
+    scaled = [half / fit_temperature(other) for half, other in zip(halves, reversed(halves), strict=True)]
+    return calibration_error(torch.cat(scaled))
+
+
+def _differences(raw_P2: Tensor) -> Tensor:
+    return (raw_P2[:, 0] - raw_P2[:, 1]).double()
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 4)
