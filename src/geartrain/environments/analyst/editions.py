@@ -115,14 +115,18 @@ def _name(fields: Mapping[str, Any]) -> str:
 
 
 def _staff(fixture: Fixture, rng: random.Random) -> list[Row]:
-    """Return employees; who manages no one is dealt a manager anew, so that no address can be learnt by heart."""
+    """Return employees; managers of the staff and addresses are dealt anew, so that neither can be learnt by heart."""
     shipped = sorted(fixture["employee"].items())
     managers = sorted({fields["reports_to"] for _, fields in shipped if fields["reports_to"] is not None})
     staff = [key for key, _ in shipped if key not in managers]
     seats = [managers[i % len(managers)] for i in range(len(staff))]
     rng.shuffle(seats)
     dealt = dict(zip(staff, seats, strict=True))
-    return [(k, _name(f), dealt.get(k, f["reports_to"]), f["email"]) for k, f in shipped]
+    rows: list[Row] = []
+    for key, fields in shipped:
+        address = fields["email"].replace("@", f"{rng.randint(10, 99)}@")
+        rows.append((key, _name(fields), dealt.get(key, fields["reports_to"]), address))
+    return rows
 
 
 def _sales(fixture: Fixture, rng: random.Random) -> tuple[list[Row], list[Row]]:

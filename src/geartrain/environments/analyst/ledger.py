@@ -50,6 +50,7 @@ class Ledger:
             connection.close()
         self.totals = lru_cache(maxsize=65_536)(self._totals)
         """See `_totals`."""
+        self._labels: dict[str, list[str]] = {}
 
     def _read(self, connection: sqlite3.Connection) -> None:
         people = {key: (name, boss, email) for key, name, boss, email in connection.execute("SELECT * FROM employee")}
@@ -86,7 +87,10 @@ class Ledger:
 
     def labels(self, column: str) -> list[str]:
         """Return the distinct values of a column of `Sale`, sorted."""
-        return sorted({getattr(sale, column) for sales in self._lines.values() for sale in sales})
+        if column not in self._labels:
+            distinct = {getattr(sale, column) for sales in self._lines.values() for sale in sales}
+            self._labels[column] = sorted(distinct)
+        return self._labels[column]
 
     def manager_of(self, employee: str) -> str | None:
         """Return the name of an employee's manager."""
