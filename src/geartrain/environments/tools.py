@@ -12,7 +12,6 @@ Nothing here raises on what an agent wrote: a fault is a `ToolResult` whose
 
 import json
 import logging
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,8 @@ CALL_LIMIT = 8_000
 """Longest call in characters."""
 NESTING_LIMIT = 16
 """Deepest nesting of a call; the JSON parser's own limit depends on the caller's stack depth."""
+NUMBER_LIMIT = 1e15
+"""Largest magnitude of a number; up to here a float is exact to the cent."""
 
 _LOG = logging.getLogger(__name__)
 _WRAPPED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)|```(?:json)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -190,8 +191,9 @@ def _check_value(name: str, value: object, schema: Mapping[str, Any]) -> None:
     python_types = tuple(t for kind in kinds for t in _JSON_TYPES[kind])
     if not isinstance(value, python_types) or (isinstance(value, bool) and bool not in python_types):
         raise ToolError("wrong_type", f"'{name}' must be a {' or '.join(kinds)}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ToolError("wrong_type", f"'{name}' must be finite")
+    # Also true of NaN, of infinities, and of integers that no float can hold.
+    if isinstance(value, int | float) and not abs(value) <= NUMBER_LIMIT:
+        raise ToolError("wrong_type", f"'{name}' must be a number of at most {NUMBER_LIMIT:.0e}")
     choices = schema.get("enum")
     if choices is not None and value not in choices:
         raise ToolError("invalid_value", f"'{name}' is one of {', '.join(map(str, choices))}")

@@ -29,8 +29,10 @@ send_email(to, subject) attaches the report
 finish()
 Tables:
 """ + "\n".join(f"{table}({', '.join(columns)})" for table, columns in SCHEMA.items())
-BRIEF = f"""You answer questions about a music shop. Each message is one JSON tool call, like {render_call("finish", {})}
-Tools: {" ".join(f"{spec.name}({', '.join(spec.parameters['properties'])})" for spec in SPECS)}"""
+_SHORTEST = render_call("finish", {})
+_SIGNATURES = " ".join(f"{spec.name}({', '.join(spec.parameters['properties'])})" for spec in SPECS)
+BRIEF = f"""You answer questions about a music shop. Each message is one JSON tool call, like {_SHORTEST}
+Tools: {_SIGNATURES}"""
 SYSTEM = {"full": FULL, "brief": BRIEF}
 
 

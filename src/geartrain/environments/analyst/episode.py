@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from geartrain.environments.analyst import query
 from geartrain.environments.analyst.analysis import OPERATIONS, analyze, row_point
 from geartrain.environments.analyst.editions import SCHEMA
+from geartrain.environments.analyst.query import Database, Table
+from geartrain.environments.analyst.rendering import render
 from geartrain.environments.analyst.verification import (
     Entry,
     Fact,
@@ -62,14 +63,14 @@ SPECS = (
 class AnalystEpisode:
     """The state of one attempt."""
 
-    def __init__(self, task: Task, database: query.Database, *, system: str, row_limit: int):
+    def __init__(self, task: Task, database: Database, *, system: str, row_limit: int):
         self.task = task
         self._database = database
         self._system = system
         self._row_limit = row_limit
         self._facts = {section_key(name): Fact(**fact) for name, fact in task.spec["facts"].items()}
         self._recipient: str | None = task.spec["recipient"]
-        self._tables: dict[str, query.Table] = {}
+        self._tables: dict[str, Table] = {}
         self._analyses: dict[str, Entry] = {}
         self._report: dict[str, Entry] = {}
         self._outbox: list[Mail] = []
@@ -134,7 +135,7 @@ class AnalystEpisode:
             self._find(Entry(*row_point(table.columns, row)))
             if self._recipient in row and self._recipient is not None:
                 self._reach("found:address")
-        return query.render(handle, table, self._row_limit)
+        return render(handle, table, self._row_limit)
 
     def _analyze_data(self, data: str, op: str, column: str) -> str:
         names = [name.strip() for name in data.split(",")]

@@ -39,7 +39,7 @@ _FUNCTIONS = frozenset(
 )
 """What a query may call: nothing that reads the clock, draws at random, or makes text of unbounded size."""
 _CONNECTION_LIMITS = {
-    sqlite3.SQLITE_LIMIT_LENGTH: 100_000,
+    sqlite3.SQLITE_LIMIT_LENGTH: 20_000,  # of a text, so that no single step takes long
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 4 * SQL_LIMIT,  # bytes
     sqlite3.SQLITE_LIMIT_COLUMN: 100,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 50,
@@ -106,8 +106,8 @@ class Database:
         cursor = self._connection.cursor()
         try:
             cursor.execute(sql)
-            if cursor.description is None:
-                return ToolError("sql_not_read_only" if sql.strip(" \t\r\n;") else "sql_error", "write one SELECT")
+            if cursor.description is None:  # nothing but comments and blanks
+                return ToolError("sql_error", "write one SELECT")
             columns = tuple(clip(str(column[0])) for column in cursor.description)
             if len(columns) > COLUMN_LIMIT:
                 return ToolError("too_wide", f"a result may have {COLUMN_LIMIT} columns, this one has {len(columns)}")
@@ -149,31 +149,3 @@ def _cell(value: object) -> Cell:
     if value is None or isinstance(value, int | float):
         return value
     return clip(value, KEPT_CELL) if isinstance(value, str) else "<blob>"
-
-
-def format_cell(value: Cell, limit: int = 40) -> str:
-    """Return a cell as the agent sees it: numbers to 2 decimals, text to `limit` characters."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        return clip(value, limit)
-    return format_number(value)
-
-
-def format_number(value: float) -> str:
-    """Return a number to 2 decimals without trailing zeros."""
-    text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-    return "0" if text == "-0" else text
-
-
-def render(handle: str, table: Table, row_limit: int) -> str:
-    """Return the text of a query's answer: a count, a header, at most `row_limit` rows."""
-    count = len(table.rows)
-    noun = "row" if count == 1 and not table.partial else "rows"
-    lines = [f"{handle}: {count}{'+' if table.partial else ''} {noun}"]
-    if count:
-        lines.append("|".join(table.columns))
-        lines += ["|".join(map(format_cell, row)) for row in table.rows[:row_limit]]
-    if count > row_limit:
-        lines.append(f"({count - row_limit}{'+' if table.partial else ''} more)")
-    return "\n".join(lines)

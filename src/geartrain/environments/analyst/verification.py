@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from geartrain.environments.analyst.questions import MONTH_NAMES
+from geartrain.environments.analyst.rendering import format_number
 
 TOLERANCE = 0.01
 """Relative and absolute, whichever is wider."""
@@ -123,7 +124,7 @@ def mail_faults(facts: Mapping[str, Fact], recipient: str | None, outbox: Sequen
 
 def describe(entry: Entry) -> str:
     """Return an entry as text, for people and for tool answers."""
-    value = "" if entry.value is None else f"{entry.value:.2f}".rstrip("0").rstrip(".")
+    value = "" if entry.value is None else format_number(entry.value)
     return " ".join(part for part in (entry.label, value) if part) or "empty"
 
 
