@@ -1,0 +1,216 @@
+"""Stage `policy`: policy optimisation from the warm start, with verified rewards and weighted credit."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geartrain.algorithms.recipe import RECIPES
+from geartrain.artifacts import write_atomically
+from geartrain.config import Config
+from geartrain.datasets.task_sets import read_tasks
+from geartrain.environments import load_environment
+from geartrain.environments.environment import Environment, Task
+from geartrain.errors import UserError
+from geartrain.models.backbone import Policy, load_policy, save_policy
+from geartrain.progress import bar
+from geartrain.rewards.mix import RewardMix, Scored
+from geartrain.rollouts.collect import EpisodeRequest, play
+from geartrain.rollouts.quality import used_no_tool
+from geartrain.seeds import pick, seed_of
+from geartrain.stages.stage import Job, Metrics, stage
+from geartrain.training.credit import CreditAssigner, load_critic
+from geartrain.training.credit_report import credit_records
+from geartrain.training.policy import PolicyTrainer, Record, Validation, task_batch
+from geartrain.trajectory import Trajectory
+
+CREDIT_TASKS = 6
+"""Tasks of `val` whose credit is written down before and after."""
+
+
+@stage(
+    inputs=("tasks", "warm_start", "reward_model", "critic"),
+    sections=("model", "environment", "policy"),
+)
+def run(job: Job) -> Metrics:
+    """Write a Hugging Face folder, `history.jsonl`, `credit_before.jsonl` and `credit_after.jsonl`.
+
+    Raises:
+        UserError: an unknown recipe, an empty `val`, or a run that cannot learn or diverges.
+    """
+    config, section, output = job.config, job.config.policy, job.outputs["policy"]
+    recipe = RECIPES.get(section.recipe)
+    if recipe is None:
+        raise UserError(f"policy.recipe: no recipe {section.recipe!r}; there are {', '.join(RECIPES)}")
+    policy, start = (_load(job.inputs["warm_start"], config) for _ in range(2))
+    critic = load_critic(job.inputs["critic"], policy.tokenizer.decode) if recipe.needs_critic else None
+    assigner = CreditAssigner(
+        recipe,
+        critic=critic,
+        width=policy.model.config.get_text_config().hidden_size,
+        strength=section.weight_strength,
+        bound=section.weight_bound,
+        learning_rate=section.grain_learning_rate,
+        entropy=section.grain_entropy,
+        iterations=section.iterations,
+        seed=config.seed,
+    )
+    world = _world(job, policy)
+    _write_credit(output / "credit_before.jsonl", world, policy, start, assigner)
+    trainer = PolicyTrainer(
+        policy,
+        assigner,
+        world,
+        section,
+        context=config.model.context,
+        seed=config.seed,
+        work=job.work / "checkpoints",
+    )
+    with bar("policy", total=section.iterations) as advance:
+        history = trainer.run(lambda record: advance(1, status=f"success {record['success']:.2f}"))
+    save_policy(policy, output)
+    write_atomically(output / "history.jsonl", _lines(history))
+    _write_credit(output / "credit_after.jsonl", world, policy, start, assigner)
+    return _summarise(trainer, history)
+
+
+@dataclass(frozen=True)
+class TaskWorld:
+    """Task sets, environment and rewards, as the loop asks for them."""
+
+    environment: Environment
+    train: Sequence[Task]
+    val: Sequence[Task]
+    rewards: RewardMix
+    config: Config
+
+    def play(self, policy: Policy, iteration: int) -> list[Trajectory]:
+        """Play the siblings of the iteration's tasks."""
+        section = self.config.policy
+        indices = task_batch(len(self.train), section.tasks_per_iteration, iteration, seed=self.config.seed)
+        seed = seed_of(self.config.seed, "policy", iteration)
+        return self.play_tasks(
+            policy, [self.train[i] for i in indices], section.siblings, seed=seed, policy_version=iteration
+        )
+
+    def play_tasks(
+        self,
+        policy: Policy,
+        tasks: Sequence[Task],
+        siblings: int,
+        *,
+        seed: int,
+        policy_version: int = 0,
+        greedy: bool = False,
+    ) -> list[Trajectory]:
+        """Play siblings of given tasks; the group of a trajectory is its task's id."""
+        return play(
+            self.environment,
+            policy,
+            [EpisodeRequest(task, sibling, task.task_id) for task in tasks for sibling in range(siblings)],
+            sampling=self.config.policy.sampling,
+            context=self.config.model.context,
+            max_turns=self.config.environment.max_turns,
+            seed=seed,
+            policy_version=policy_version,
+            greedy=greedy,
+        )
+
+    def score(self, trajectories: Sequence[Trajectory]) -> Scored:
+        """Score trajectories of the train or val tasks."""
+        tasks = {task.task_id: task for task in (*self.train, *self.val)}
+        return self.rewards.score(trajectories, tasks)
+
+    def validate(self, policy: Policy) -> Validation:
+        """Play `val` greedily and once sampled, always with the same noise."""
+        seed = seed_of(self.config.seed, "policy validation")
+        greedy = self.play_tasks(policy, self.val, 1, seed=seed, greedy=True)
+        sampled = self.play_tasks(policy, self.val, 1, seed=seed)
+        both = [*greedy, *sampled]
+        return Validation(
+            _share(t.success for t in greedy), _share(t.success for t in sampled), _share(t.progress for t in both)
+        )
+
+    def describe(self, trajectories: Sequence[Trajectory]) -> Record:
+        """Return how the episodes went; shares and means over episodes or turns."""
+        turns = sum(len(trajectory.turns) for trajectory in trajectories)
+        successes = [trajectory for trajectory in trajectories if trajectory.success]
+        return {
+            "success": _share(t.success for t in trajectories),
+            "progress": _share(t.progress for t in trajectories),
+            "turns": turns / len(trajectories),
+            "tokens": _share(len(t.token_ids()) for t in trajectories),
+            "invalid_calls": sum(t.invalid_calls for t in trajectories) / max(1, turns),
+            "truncated": _share(t.truncated for t in trajectories),
+            "zero_tool_share": _share(used_no_tool(t) for t in successes) if successes else None,
+        }
+
+    def credit(self, policy: Policy, start: Policy, assigner: CreditAssigner) -> list[Record]:
+        """Describe the credit of fresh siblings of some `val` tasks."""
+        tasks = pick(self.val, CREDIT_TASKS, self.config.seed, "credit tasks")
+        siblings = self.config.policy.siblings
+        played = self.play_tasks(policy, tasks, siblings, seed=seed_of(self.config.seed, "credit"))
+        scored = self.score(played)
+        return credit_records(
+            start,
+            assigner,
+            scored.trajectories,
+            scored.rewards,
+            {task.task_id: task.prompt for task in tasks},
+            microbatch_tokens=self.config.policy.microbatch_tokens,
+        )
+
+
+def _world(job: Job, policy: Policy) -> TaskWorld:
+    config, section = job.config, job.config.policy
+    train, val = (read_tasks(job.inputs["tasks"], split) for split in ("train", "val"))
+    if len(train) < section.tasks_per_iteration or not val:
+        raise UserError(
+            f"{job.inputs['tasks']}: {len(train)} training and {len(val)} validation tasks; policy needs "
+            f"{section.tasks_per_iteration} and 1. Lower policy.tasks_per_iteration or raise tasks.train."
+        )
+    rewards = RewardMix.load(
+        job.inputs["reward_model"],
+        tokenizer=policy.tokenizer,
+        model_weight=section.reward_model_weight,
+        invalid_call_reward=section.invalid_call_reward,
+        progress_weight=section.progress_weight,
+        learned_in_ties=section.learned_in_ties,
+    )
+    environment = load_environment(config.environment, job.inputs["tasks"] / "worlds")
+    return TaskWorld(environment, train, val, rewards, config)
+
+
+def _load(folder: Path, config: Config) -> Policy:
+    return load_policy(folder, dtype=config.model.dtype, context=config.model.context)
+
+
+def _write_credit(path: Path, world: TaskWorld, policy: Policy, start: Policy, assigner: CreditAssigner) -> None:
+    if not path.exists():  # of the warm start, by a run that was killed since
+        write_atomically(path, _lines(world.credit(policy, start, assigner)))
+
+
+def _summarise(trainer: PolicyTrainer, history: Sequence[Record]) -> Metrics:
+    assert trainer.best is not None
+    last = history[-5:]
+    return {
+        "iterations": len(history),
+        "best_iteration": trainer.best_iteration,
+        "val_sampled": round(trainer.best.sampled, 4),
+        "val_greedy": round(trainer.best.greedy, 4),
+        "first_success": round(history[0]["success"], 4),
+        "last_success": round(_share(record["success"] for record in last), 4),
+        "skipped_steps": sum(record.get("skipped_steps", 0) for record in history),
+        "iterations_without_signal": sum(not record["trained_trajectories"] for record in history),
+        "worst_mismatch": max((record["mismatch"] for record in history if "mismatch" in record), default=None),
+    }
+
+
+def _lines(records: Sequence[Record]) -> str:
+    return "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+
+
+def _share(values: Any) -> float:
+    listed = [float(value) for value in values]
+    return sum(listed) / len(listed) if listed else 0.0

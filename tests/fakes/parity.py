@@ -1,0 +1,76 @@
+"""A real, tiny environment that an untrained model solves half the time, and a model small enough for a test.
+
+The agent speaks `TURNS` messages. A message is right when its first character has an even code; the episode
+succeeds when the last message is right, and every right message is a sub-goal.
+"""
+
+import torch
+
+from geartrain.config import Config, TinyModel
+from geartrain.environments.environment import Step, Task, Verdict
+from geartrain.models.backbone import build_policy
+from geartrain.models.tokenizer import train_tokenizer
+from geartrain.trajectory import ToolCall, ToolResult
+
+TURNS = 2
+TINY = TinyModel(vocabulary=300, hidden=16, layers=1, heads=1, context=256)
+
+
+def make_tasks(count, split="train"):
+    return [
+        Task(f"{split}-{i:02d}", "parity", "parity", split, f"Speak, number {i}", "void", TURNS) for i in range(count)
+    ]
+
+
+def make_config(**policy):
+    settings = {
+        "iterations": 4,
+        "tasks_per_iteration": 3,
+        "siblings": 4,
+        "sampling": {"max_new_tokens": 4, "rows": 12},
+        "learning_rate": 3e-3,
+        "validate_every": 2,
+        "reward_model_weight": 0.0,
+        **policy,
+    }
+    return Config.model_validate(
+        {"threads": 1, "model": TINY.model_dump(), "environment": {"max_turns": TURNS}, "policy": settings}
+    )
+
+
+def make_policy(seed=0):
+    torch.set_num_threads(1)
+    texts = ["Speak, number 0 1 2 3 4 5 6 7 8 9", "right", "wrong"] * 4
+    return build_policy(train_tokenizer(texts, vocabulary=TINY.vocabulary), TINY, seed=seed)
+
+
+class ParityEpisode:
+    def __init__(self, task):
+        self.task, self.right = task, []
+
+    def opening(self):
+        return [{"role": "system", "content": "even"}, {"role": "user", "content": self.task.prompt}]
+
+    def step(self, message):
+        right = bool(message) and ord(message[0]) % 2 == 0
+        self.right.append(right)
+        goals = (f"turn {len(self.right)}",) if right else ()
+        result = ToolResult("right") if right else ToolResult("wrong", "odd", 0)
+        return Step(ToolCall("speak", {"message": message[:1]}), result, goals, len(self.right) == TURNS)
+
+    def verdict(self):
+        goals = {f"turn {i + 1}": i < len(self.right) and self.right[i] for i in range(TURNS)}
+        return Verdict(goals[f"turn {TURNS}"], goals)
+
+    def close(self):
+        pass
+
+
+class Parity:
+    name = "parity"
+
+    def tools(self):
+        return []
+
+    def reset(self, task, *, seed):
+        return ParityEpisode(task)

@@ -1,0 +1,188 @@
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+from geartrain.algorithms.recipe import RECIPES
+from geartrain.errors import UserError
+from geartrain.models.heads import CriticHead
+from geartrain.rewards.mix import RewardMix
+from geartrain.stages.policy import TaskWorld
+from geartrain.training.credit import CreditAssigner, Critic
+from geartrain.training.policy import MAX_EMPTY_IN_A_ROW, PolicyTrainer, task_batch
+from tests.fakes.parity import Parity, make_config, make_policy, make_tasks
+
+
+class Killed(BaseException):
+    pass
+
+
+class FragileWorld(TaskWorld):
+    """Dies when it is asked to play one of some iterations."""
+
+    deaths: tuple[int, ...] = ()
+
+    def play(self, policy, iteration):
+        if iteration in self.deaths:
+            raise Killed
+        return super().play(policy, iteration)
+
+
+def _assigner(config, policy, recipe):
+    torch.manual_seed(11)
+    width = policy.model.config.hidden_size
+    section = config.policy
+    return CreditAssigner(
+        RECIPES[recipe],
+        critic=Critic(CriticHead(width, hidden=8).eval(), 0.7, None),
+        width=width,
+        strength=section.weight_strength,
+        bound=section.weight_bound,
+        learning_rate=section.grain_learning_rate,
+        entropy=section.grain_entropy,
+        iterations=section.iterations,
+        seed=0,
+    )
+
+
+def _trainer(work, config, recipe="gear_a_sgcd", deaths=(), policy=None, world_type=FragileWorld):
+    policy = policy or make_policy()
+    rewards = RewardMix(policy.tokenizer, model_weight=0.0, invalid_call_reward=-0.1, learned=None)
+    world = world_type(Parity(), make_tasks(7), make_tasks(4, "val"), rewards, config)
+    object.__setattr__(world, "deaths", deaths)
+    return PolicyTrainer(
+        policy, _assigner(config, policy, recipe), world, config.policy, context=256, seed=0, work=work
+    )
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_trains_and_reports(tmp_path, recipe):
+    config = make_config(iterations=2)
+    trainer = _trainer(tmp_path, config, recipe)
+    before = trainer.policy.model.get_output_embeddings().weight.clone()
+    history = trainer.run()
+    last = history[-1]
+    assert [record["iteration"] for record in history] == [0, 1]
+    assert last["trained_trajectories"] > 0
+    assert last["gradient_norm"] > 0
+    assert last["mismatch"] < 1e-4
+    assert last["skipped_steps"] == 0
+    assert {"val_sampled", "val_greedy", "kl", "entropy", "clip_fraction", "ratio_max"} <= set(last)
+    assert (last["weight_spread"] > 0) is bool(RECIPES[recipe].grains)
+    grains = sum(value for name, value in last.items() if name.startswith("grain_"))
+    assert grains == pytest.approx(1.0 if RECIPES[recipe].needs_mixture else 0.0)
+    if trainer.best_iteration == 0:  # the best was the start
+        assert torch.equal(trainer.policy.model.get_output_embeddings().weight, before)
+
+
+def test_two_kills_leave_no_trace(tmp_path):
+    whole = _trainer(tmp_path / "whole", make_config())
+    expected = whole.run()
+    work = tmp_path / "killed"
+    for deaths in ((1,), (3,)):
+        with pytest.raises(Killed):
+            _trainer(work, make_config(), deaths=deaths).run()
+    resumed = _trainer(work, make_config())
+    shown = []
+    assert resumed.run(shown.append) == expected
+    assert shown == expected
+    for name, value in whole.policy.model.state_dict().items():
+        assert torch.equal(resumed.policy.model.state_dict()[name], value), name
+    assert resumed.best_iteration == whole.best_iteration
+    mixture = whole.assigner.network.state_dict()
+    assert all(torch.equal(resumed.assigner.network.state_dict()[name], mixture[name]) for name in mixture)
+
+
+def test_it_learns(tmp_path):
+    config = make_config(iterations=30, learning_rate=3e-2, siblings=8, validate_every=30, kl_coefficient=0.0)
+    trainer = _trainer(tmp_path, config)
+    start = trainer.world.validate(trainer.policy)
+    history = trainer.run()
+    assert start.sampled < 0.6
+    assert sum(record["success"] for record in history[-5:]) / 5 > 0.9
+
+
+def test_strength_zero_trains_like_grpo_bit_for_bit(tmp_path):
+    config = make_config(iterations=2, weight_strength=0.0)
+    weights = []
+    for recipe in ("grpo", "gear_a_sgcd"):
+        trainer = _trainer(tmp_path / recipe, config, recipe)
+        trainer.run()
+        weights.append(trainer.policy.model.state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_the_split_into_micro_batches_changes_nothing_but_rounding(tmp_path):
+    norms = []
+    for budget in (32, 200, 8192):
+        trainer = _trainer(tmp_path / str(budget), make_config(microbatch_tokens=budget, validate_every=99))
+        norms.append(trainer.iterate(0)["gradient_norm"])
+    assert norms[1:] == pytest.approx([norms[0]] * 2, rel=1e-4)
+
+
+def test_trajectories_that_were_changed_after_sampling_stop_the_run(tmp_path):
+    class Forger(FragileWorld):
+        def play(self, policy, iteration):
+            def forge(turn):
+                return replace(turn, action_logprobs=[x - 0.01 for x in turn.action_logprobs])
+
+            played = super().play(policy, iteration)
+            return [replace(t, turns=[forge(turn) for turn in t.turns]) for t in played]
+
+    with pytest.raises(UserError, match=r"disagree by 0\.01 nats"):
+        _trainer(tmp_path, make_config(), world_type=Forger).run()
+
+
+class Indifferent(FragileWorld):
+    """Gives everyone the same reward."""
+
+    def score(self, trajectories):
+        scored = super().score(trajectories)
+        return replace(scored, rewards=[0.3] * len(trajectories))
+
+
+def test_batches_without_signal_are_skipped_and_then_stop_the_run(tmp_path):
+    config = make_config(iterations=MAX_EMPTY_IN_A_ROW + 1, validate_every=99)
+    trainer = _trainer(tmp_path, config, world_type=Indifferent)
+    before = {name: value.clone() for name, value in trainer.policy.model.state_dict().items()}
+    record = trainer.iterate(0)
+    assert record["trained_trajectories"] == 0
+    assert record["filtered_groups"] == record["groups"] == 3
+    assert all(torch.equal(value, before[name]) for name, value in trainer.policy.model.state_dict().items())
+    for iteration in range(1, MAX_EMPTY_IN_A_ROW - 1):
+        trainer.iterate(iteration)
+    with pytest.raises(UserError, match="nothing to learn from"):
+        trainer.iterate(MAX_EMPTY_IN_A_ROW - 1)
+
+
+def test_failed_rewards_are_left_out_and_counted(tmp_path):
+    class Broken(FragileWorld):
+        def score(self, trajectories):
+            scored = super().score(trajectories)
+            rewards = [None if index == 0 else reward for index, reward in enumerate(scored.rewards)]
+            return replace(scored, rewards=rewards, failures=Counter({"verified.raised": 1}))
+
+    record = _trainer(tmp_path, make_config(), world_type=Broken).iterate(0)
+    assert record["unscored"] == 1
+    assert record["scoring_failures"] == {"verified.raised": 1}
+    assert math.isfinite(record["gradient_norm"])
+
+
+def test_the_teacher_keeps_what_its_decay_says(tmp_path):
+    trainer = _trainer(tmp_path, make_config(teacher_decay=0.9))
+    start = trainer.policy.model.get_output_embeddings().weight.clone()
+    trainer.iterate(0)
+    student = trainer.policy.model.get_output_embeddings().weight
+    teacher = trainer._teacher.get_output_embeddings().weight
+    assert torch.allclose(teacher, start + 0.1 * (student - start), atol=1e-7)
+    assert not torch.equal(student, start)
+
+
+def test_every_task_is_played_once_an_epoch_and_never_twice_a_batch():
+    batches = [task_batch(7, 3, iteration, seed=1) for iteration in range(4)]
+    assert all(len(set(batch)) == 3 for batch in batches)
+    assert len({*batches[0], *batches[1]}) == 6
+    assert task_batch(7, 3, 2, seed=1) == batches[2]
+    assert [batches[0], batches[1]] != [batches[2], batches[3]]
