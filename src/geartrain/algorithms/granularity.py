@@ -6,7 +6,8 @@ fused grains agree with A's sign gets a weight above 1, one at which they
 disagree a weight below 1, never 0 and never negative. The weights of a
 trajectory keep its total: their masked mean is 1.
 
-Source: seed article A ("GEAR", multi-grain reward weighting network), repaired:
+Source: a widely read article on GEAR (a network that weighs grains; the paper,
+arXiv:2605.11853, reweights by a privileged teacher instead), repaired by us:
 the article trains the grain weights through the policy loss, which drives them
 to the *smallest* advantage, and subtracts its entropy bonus with the wrong
 sign; see the tests. Shared contract of the credit methods: ours.

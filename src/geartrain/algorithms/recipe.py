@@ -60,23 +60,26 @@ def by_constant(tokens: int, rows: int, limit: int) -> float:
 
 
 def global_grain(evidence: Evidence) -> Tensor:
-    """Outcome of the whole trajectory. Source: seed article A."""
+    """Outcome of the whole trajectory. Source: the article on GEAR, see `granularity`."""
     broadcast_NT = evidence.advantage_N[:, None].expand(evidence.mask_NT.shape)
     return standardise_by_group(broadcast_NT, evidence.mask_NT, evidence.group_N)
 
 
 def step_grain(evidence: Evidence) -> Tensor:
-    """Rewards of the environment, per turn. Source: seed article A."""
+    """Rewards of the environment, per turn. Source: the article on GEAR, see `granularity`."""
     return standardise_by_group(evidence.step_NT, evidence.mask_NT, evidence.group_N)
 
 
 def token_grain(evidence: Evidence) -> Tensor:
-    """Rewards of single tokens: the place where a rejected call goes wrong. Source: seed article A."""
+    """Rewards of single tokens: where a rejected call goes wrong. Source: the article on GEAR, see `granularity`."""
     return standardise_by_group(evidence.token_NT, evidence.mask_NT, evidence.group_N)
 
 
 def critic_grain(evidence: Evidence) -> Tensor:
-    """Sibling critic, shrunk to the best linear guess of its label. Source: seed article S; the shrinkage: ours."""
+    """Sibling critic, shrunk to the best linear guess of its label.
+
+    Source: the article on SGCD, see `sibling`; the shrinkage: ours.
+    """
     assert evidence.critic_NT is not None, "the recipe needs the critic's scores"
     score_NT = standardise_by_group(evidence.critic_NT, evidence.mask_NT, evidence.group_N)
     return score_NT * evidence.critic_reliability
@@ -129,7 +132,7 @@ class Credit:
 def assign_credit(
     recipe: Recipe, evidence: Evidence, mixture_NTK: Tensor | None = None, *, strength: float, bound: float
 ) -> Credit:
-    """Weigh the verified advantage; the one place where A and W meet.
+    """Weigh the verified advantage; the one place where A and W meet. Source: ours.
 
     Args:
         recipe: a row of `RECIPES`.

@@ -1,6 +1,6 @@
 """Reward-to-go, counted in turns: observations pass no time and hold no reward.
 
-Source: GEAR seed article A, with time per turn instead of per token (0.99 per
+Source: the article on GEAR, with time per turn (ours) instead of per token (0.99 per
 token over 512 tokens leaves 0.6 % of a final reward).
 """
 

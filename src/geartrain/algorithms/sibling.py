@@ -6,7 +6,8 @@
 with n the smaller of the two counts. A state where every sibling did the same
 says nothing about the action: its contrast is 0.
 
-Source: seed article S ("SGCD", sibling critic), repaired: the article takes the
+Source: a widely read article on SGCD (a learned sibling critic; the paper,
+arXiv:2606.12634, has none), repaired by us: the article takes the
 number of a dict's keys for the horizon, multiplies a factor per sibling
 without bound, and ignores which action was taken; see the tests.
 

@@ -14,7 +14,7 @@ class GrainNetwork(nn.Module):
     """Mixture of the grains, per state: Linear - ReLU - Linear - softmax.
 
     The last layer starts at zero, so that the mixture starts exactly even.
-    Source: seed article A.
+    Source: the article on GEAR, see `algorithms.granularity`.
     """
 
     def __init__(self, width: int, grains: int, *, hidden: int = 128) -> None:
@@ -33,7 +33,7 @@ class CriticHead(nn.Module):
     """Score of an action in a state: MLP over [state, action] embeddings.
 
     Inputs are scaled by statistics of the training set, which are part of the
-    weights. Source: seed article S, with the action embedded whole.
+    weights. Source: the article on SGCD, with the action embedded whole.
     """
 
     mean: Tensor
