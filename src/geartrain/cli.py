@@ -153,6 +153,75 @@ def stage(
         print(json.dumps(metrics, indent=2, sort_keys=True))
 
 
+@app.command("eval")
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Folder of any Hugging Face causal LM, or a .gguf file.")],
+    splits: Annotated[
+        list[str] | None, typer.Option("--split", help="train, val, test, ood or paraphrase; may be repeated.")
+    ] = None,
+    directory: Workspace = Path(),
+) -> None:
+    """Measure a model on the workspace's tasks, greedy and sampled; print the tables as JSON.
+
+    \b
+    geartrain eval models/policy
+    geartrain eval models/warm_start --split test --split ood
+    """
+    from geartrain import engines, workspace
+    from geartrain.artifacts import file_sha256, fingerprint, list_files
+    from geartrain.config import SPLITS
+    from geartrain.stages.stage import FOLDERS, home
+
+    chosen = tuple(dict.fromkeys(splits or ["test"]))
+    for split in chosen:
+        _known(split, SPLITS, "split")
+    if not model.exists():
+        raise UserError(f"{model}: no such model. A finished run has models/warm_start and models/policy.")
+    model = model.resolve()
+    os.chdir(_existing(directory))
+    config = workspace.check(Path(workspace.PARAMS))
+    os.environ.update(engines.process_environment(config.threads))  # before torch is loaded
+    from geartrain.stages.evaluation import evaluate_model
+
+    weights = list_files(model) if model.is_dir() else {model.name: file_sha256(model)}
+    key = fingerprint([weights, chosen, config.model_dump(mode="json")])
+    table = evaluate_model(model, FOLDERS["tasks"], config, splits=chosen, work=home() / "work" / f"eval-{key[:16]}")
+    print(json.dumps(table, indent=2, sort_keys=True))
+
+
+@app.command()
+def envs(
+    name: Annotated[str | None, typer.Argument(help="Show this environment; default: list them.")] = None,
+    split: Annotated[str, typer.Option(help="Where the shown task is from.")] = "val",
+    index: Annotated[int, typer.Option(help="Which task of the split.", min=0)] = 0,
+    directory: Workspace = Path(),
+) -> None:
+    """List the environments; or show one: its tools, a task, and how the expert solves it.
+
+    \b
+    geartrain envs
+    geartrain envs analyst --split test --index 3
+    """
+    from geartrain import walkthrough, workspace
+    from geartrain.environments import ENVIRONMENTS
+    from geartrain.stages.stage import FOLDERS
+
+    if name is None:
+        print("\n".join(ENVIRONMENTS))
+        return
+    _known(name, tuple(ENVIRONMENTS), "environment")
+    os.chdir(_existing(directory))
+    config = workspace.check(Path(workspace.PARAMS))
+    with walkthrough.open_environment(config, FOLDERS["tasks"], split) as (environment, tasks):
+        if index >= len(tasks):
+            raise UserError(f"--index {index}: split {split} has {len(tasks)} tasks, counted from 0")
+        print("tools:", *walkthrough.describe_tools(environment), sep="\n  ")
+        print(f"\ntask {tasks[index].task_id} ({tasks[index].family}, {tasks[index].necessary_steps} steps)")
+        episode = walkthrough.play_expert(environment, tasks[index], seed=config.seed, max_turns=10**6)
+        for speaker, text in episode:
+            print(f"\n{speaker}:\n{text}")
+
+
 @app.command()
 def report(
     directory: Workspace = Path(),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "src/geartrain/algorithms"
-SOURCE = re.compile(r"arXiv[: ]?\d{4}\.\d{4,5}|\bours\b|\(\d{4}\)", re.IGNORECASE)
+SOURCE = re.compile(r"Source:|arXiv[: ]?\d{4}\.\d{4,5}|\bours\b|\(\d{4}\)", re.IGNORECASE)
 FUNCTIONS = [
     pytest.param(module, node, id=f"{path.stem}.{node.name}")
     for path in sorted(FOLDER.glob("*.py"))

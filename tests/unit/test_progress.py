@@ -1,4 +1,5 @@
 import io
+from collections.abc import Iterator
 
 import pytest
 
@@ -49,10 +50,13 @@ def test_an_unknown_total_counts_only() -> None:
 
 
 def test_nothing_is_said_of_an_end_that_did_not_come() -> None:
-    out = io.StringIO()
-    with pytest.raises(ValueError, match="broken"), progress.bar("policy", 3, stream=out) as advance:
-        advance(1)
+    def broken() -> Iterator[int]:
+        yield 1
         raise ValueError("broken")
+
+    out = io.StringIO()
+    with pytest.raises(ValueError, match="broken"):
+        list(progress.track(broken(), "rows", stream=out))
     assert out.getvalue() == ""
 
 
