@@ -33,13 +33,13 @@ setup: .venv/.ready  ## create .venv with everything pinned, fetch the raw data
 
 demo: setup  ## run the whole pipeline on this machine's CPU, then write the report
 	@dvc repro
-	@geartrain report --summary
+	@geartrain report
 
 smoke: setup  ## run the whole pipeline in tiny sizes (seconds), in runs/smoke
 	@geartrain run --profile smoke
 
 report: setup  ## write the HTML report of the last demo run
-	@geartrain report --summary
+	@geartrain report
 
 test: setup  ## run every test
 	@OMP_NUM_THREADS=1 pytest -n $(WORKERS) --dist worksteal

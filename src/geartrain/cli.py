@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -223,22 +223,22 @@ def envs(
 
 
 @app.command()
-def report(
-    directory: Workspace = Path(),
-    summary: Annotated[bool, typer.Option("--summary", help="Also print the numbers before and after.")] = False,
-) -> None:
-    """Write the HTML report of a finished run and say where it is.
+def report(directory: Workspace = Path()) -> None:
+    """Write the HTML report of a run, print its main numbers and where it is.
+
+    A run that is not finished has a report too: it says what is missing.
 
     \b
     geartrain report
-    geartrain report --dir runs/smoke --summary
+    geartrain report --dir runs/smoke
     """
-    from geartrain.reporting.build import build_report
+    from rich.console import Console
+
+    from geartrain.reporting.build import build_report, summary
 
     path = build_report(_existing(directory))
-    if summary:
-        _summarise(directory)
-    print(path)
+    Console().print(summary(directory))
+    print(f"report: {path}")
 
 
 @config_app.command()
@@ -299,11 +299,3 @@ def _existing(directory: Path) -> Path:
     if not directory.is_dir():
         raise UserError(f"{directory}: no such folder. `geartrain run --dir {directory}` makes a workspace.")
     return directory
-
-
-def _summarise(directory: Path) -> None:
-    from geartrain.artifacts import read_manifest
-    from geartrain.stages.stage import FOLDERS
-
-    metrics: dict[str, Any] = dict(read_manifest(directory / FOLDERS["evaluation"]).metrics)
-    print(json.dumps(metrics, indent=2))

@@ -48,7 +48,7 @@ def compose(profile: Path, settings: Sequence[str]) -> dict[str, Any]:
         UserError: a setting is not of that form, or the result does not fit the schema.
     """
     load_config(profile)
-    record = yaml.safe_load(profile.read_text(encoding="utf-8"))
+    record: dict[str, Any] = yaml.safe_load(profile.read_text(encoding="utf-8"))
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator or not all(key.split(".")):
