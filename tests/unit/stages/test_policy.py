@@ -1,0 +1,152 @@
+"""Stages `critic` and `policy` on the toy environment, from rollouts to a trained folder."""
+
+import json
+import os
+import signal
+import traceback
+
+import pytest
+
+from geartrain import artifacts, environments
+from geartrain.config import Config
+from geartrain.datasets.task_sets import write_tasks
+from geartrain.errors import UserError
+from geartrain.models.backbone import load_policy, save_policy
+from geartrain.rollouts.collect import EpisodeRequest, play
+from geartrain.stages import critic, policy
+from geartrain.trajectory import write_trajectories
+from tests.fakes.parity import TURNS, Parity, make_config, make_policy, make_tasks
+from tests.fakes.tiny_bert import save_encoder
+
+
+def _seal(folder, stage):
+    artifacts.write_manifest(folder, stage=stage, parameters={}, inputs={}, metrics={})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Inputs that both stages need: tasks, an untrained model, its rollouts, an empty reward model."""
+    root = tmp_path_factory.mktemp("inputs")
+    folders = {name: root / name for name in ("tasks", "warm_start", "collect", "reward_model")}
+    for folder in folders.values():
+        folder.mkdir()
+    tasks = make_tasks(7)
+    write_tasks(folders["tasks"] / "train.jsonl", tasks)
+    write_tasks(folders["tasks"] / "val.jsonl", make_tasks(6, "val"))
+    model, config = make_policy(), make_config()
+    save_policy(model, folders["warm_start"])
+    played = play(
+        Parity(),
+        model,
+        [EpisodeRequest(task, sibling, task.task_id) for task in tasks for sibling in range(6)],
+        sampling=config.policy.sampling,
+        context=config.model.context,
+        max_turns=TURNS,
+        seed=3,
+        policy_version=0,
+    )
+    write_trajectories(folders["collect"] / "trajectories.parquet", played)
+    return {name: _seal(folder, name) for name, folder in folders.items()}
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEARTRAIN_HOME", str(tmp_path / "home"))
+    monkeypatch.setitem(environments.ENVIRONMENTS, "analyst", (lambda settings, worlds: Parity(), None))
+    return tmp_path
+
+
+def _critic(made, target, **section):
+    config = Config.model_validate({**make_config().model_dump(), "critic": {"hidden": 8, "epochs": 10, **section}})
+    inputs = {name: made[name] for name in ("warm_start", "collect")}
+    return critic.run(config, inputs, {"critic": target})
+
+
+def _policy(made, trained_critic, target, **settings):
+    inputs = {name: made[name] for name in ("tasks", "warm_start", "reward_model")} | {"critic": trained_critic}
+    return policy.run(make_config(**settings), inputs, {"policy": target})
+
+
+def test_the_critic_repeats_and_reports_its_controls(made, workspace):
+    metrics = _critic(made, workspace / "first")
+    again = _critic(made, workspace / "second")
+    assert metrics == again
+    digests = {artifacts.verify(workspace / name).digest for name in ("first", "second")}
+    assert len(digests) == 1
+    assert metrics["turns"] == 7 * 6 * TURNS
+    assert metrics["tasks"] == 7
+    assert 0 < metrics["contrasted_share"] <= 1
+    assert {"correlation", "correlation_outcome", "correlation_contrast", "correlation_shuffled"} <= set(metrics)
+    record = json.loads((workspace / "first" / "critic.json").read_text())
+    assert 0 <= record["reliability"] <= 1
+
+
+def test_the_critic_may_read_texts_instead_of_hidden_states(made, workspace):
+    encoder = save_encoder(workspace / "encoder", positions=128)
+    _critic(made, workspace / "critic", encoder=str(encoder))
+    assert (workspace / "critic" / "encoder" / "model.safetensors").is_file()
+    metrics = _policy(made, workspace / "critic", workspace / "policy", iterations=1)
+    assert metrics["iterations"] == 1
+
+
+def test_the_policy_stage_writes_a_loadable_model_its_history_and_its_credit(made, workspace):
+    _critic(made, workspace / "critic")
+    metrics = _policy(made, workspace / "critic", workspace / "policy")
+    target = workspace / "policy"
+    assert load_policy(target).model.config.hidden_size == 16
+    history = [json.loads(line) for line in (target / "history.jsonl").read_text().splitlines()]
+    assert len(history) == metrics["iterations"] == 4
+    assert [("val_sampled" in record) for record in history] == [False, True, False, True]
+    assert metrics["worst_mismatch"] < 1e-4
+    for name in ("credit_before.jsonl", "credit_after.jsonl"):
+        records = [json.loads(line) for line in (target / name).read_text().splitlines()]
+        assert len(records) == policy.CREDIT_TASKS * 4
+        turn = records[0]["turns"][0]
+        assert set(turn) == {"action", "observation", "error", "subgoals", "weight", "critic", "grains"}
+        assert set(turn["grains"]) == {"global", "step", "token"}
+        assert 0.5 <= turn["weight"] <= 2.0
+        assert records[0]["prompt"].startswith("Speak")
+    written = "".join(path.read_text(errors="ignore") for path in target.rglob("*.json*"))
+    assert str(workspace) not in written  # no path of this machine
+
+
+def test_an_unknown_recipe_is_named_with_the_known_ones(made, workspace):
+    _critic(made, workspace / "critic")
+    with pytest.raises(UserError, match="no recipe 'ppo'; there are grpo, "):
+        _policy(made, workspace / "critic", workspace / "policy", recipe="ppo")
+
+
+def _run_in_child(action):
+    """Run `action` in a forked process; return its wait status. Forking skips seconds of imports."""
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+
+def test_a_run_killed_twice_publishes_the_same_bytes(made, workspace, monkeypatch):
+    _critic(made, workspace / "critic")
+    plain = policy.TaskWorld.play
+
+    def run(target, deadly):
+        def play(world, model, iteration):
+            if iteration == deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(world, model, iteration)
+
+        monkeypatch.setattr(policy.TaskWorld, "play", play)
+        monkeypatch.setenv("GEARTRAIN_HOME", str(workspace / f"home of {target}"))
+        return _run_in_child(lambda: _policy(made, workspace / "critic", workspace / target))
+
+    assert [run("killed", deadly) for deadly in (1, 3)] == [signal.SIGKILL] * 2
+    assert not (workspace / "killed").exists()
+    assert run("killed", -1) == 0
+    assert run("whole", -1) == 0
+    digests = {artifacts.verify(workspace / name).digest for name in ("killed", "whole")}
+    assert len(digests) == 1
