@@ -16,7 +16,7 @@ def bradley_terry_loss(chosen_P: Tensor, rejected_P: Tensor, margin_P: Tensor | 
 
     Depends on differences only, so a constant added to every score changes
     nothing. Gradient by `chosen`: -sigmoid(-(chosen - rejected - margin)).
-    Source: Bradley and Terry 1952; the margin as in Llama 2 (2307.09288, eq. 2).
+    Source: Bradley and Terry 1952; the margin as in Llama 2 (arXiv 2307.09288, eq. 2).
     """
     difference_P = chosen_P - rejected_P
     if margin_P is not None:
@@ -25,7 +25,7 @@ def bradley_terry_loss(chosen_P: Tensor, rejected_P: Tensor, margin_P: Tensor | 
 
 
 def pair_accuracy(difference_P: Tensor) -> float:
-    """Return the share of pairs ranked right; a tie counts one half. NaN for no pairs."""
+    """Return the share of pairs ranked right; a tie counts one half (ours). NaN for no pairs."""
     if not len(difference_P):
         return math.nan
     return float(((difference_P > 0).double() + 0.5 * (difference_P == 0).double()).mean())
@@ -36,7 +36,7 @@ def calibration_error(difference_P: Tensor, *, bins: int = 10) -> float:
 
     Confidences lie in [0.5, 1] and are put into `bins` bins of equal width;
     the error is the mean over pairs of |accuracy - mean confidence| of their
-    bin (Guo et al. 2017, 1706.04599). NaN for no pairs.
+    bin. NaN for no pairs. Source: Guo et al., arXiv 1706.04599.
     """
     if not len(difference_P):
         return math.nan
@@ -54,7 +54,7 @@ def fit_temperature(difference_P: Tensor) -> float:
     Minimises the cross-entropy against (P + 1) / (P + 2) rather than 1, as
     Platt does, so that few pairs, all ranked right, do not ask for certainty.
     The loss is convex in 1 / T; found by bisection on its slope. Source:
-    temperature scaling, 1706.04599; Platt 1999 for the targets.
+    temperature scaling, arXiv 1706.04599; Platt 1999 for the targets.
     """
     count = len(difference_P)
     if count == 0:
@@ -77,7 +77,10 @@ def fit_temperature(difference_P: Tensor) -> float:
 
 
 def wilson_lower_bound(successes: float, trials: int, *, z: float = 1.645) -> float:
-    """Return the one-sided lower confidence bound of a share (95 % at the default z); 0 for no trials."""
+    """Return the one-sided lower confidence bound of a share (95 % at the default z); 0 for no trials.
+
+    Source: Wilson 1927, the score interval.
+    """
     if trials == 0:
         return 0.0
     share = successes / trials

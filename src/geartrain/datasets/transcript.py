@@ -19,7 +19,7 @@ from typing import Any
 from geartrain.trajectory import Trajectory, Turn
 
 DELIVERING = frozenset({"generate_report", "send_email"})
-"""Tools whose answers are the deliverable. Where none of them was used, it is the last turn's."""
+"""Tools whose answers are the deliverable. Where none was used the answer says only how the episode ended."""
 VALUE_CHARACTERS = 160
 """Longest argument value; a longer one keeps its end, where SQL says how to sort."""
 RESULT_CHARACTERS = 48
@@ -32,9 +32,8 @@ _SQL_FILLER = re.compile(r"\b(?:SELECT|FROM|WHERE|AS v|BY v|AND|GROUP|ORDER)\b|[
 def render(trajectory: Trajectory) -> str:
     """Return the transcript of a trajectory; the same turns give the same text."""
     turns = [turn for turn in trajectory.turns if turn.call is None or turn.call.name != "finish"]
-    delivered = [turn for turn in turns if _delivers(turn)] or turns[-1:]
-    steps = "; ".join(_step(turn) for turn in turns if turn not in delivered)
-    parts = [_head(turn.result.content, RESULT_CHARACTERS) for turn in delivered]
+    steps = "; ".join(_step(turn) for turn in turns if not _delivers(turn))
+    parts = [_head(turn.result.content, RESULT_CHARACTERS) for turn in turns if _delivers(turn)]
     return steps + SEPARATOR + "; ".join([*parts, _fold(trajectory.end).replace("_", " ")])
 
 

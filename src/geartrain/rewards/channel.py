@@ -38,6 +38,9 @@ def ask(channel: Channel, trajectories: Sequence[Trajectory], tasks: Tasks) -> l
 
 
 def _checked(outcomes: list[Outcome], count: int) -> list[Outcome]:
-    if len(outcomes) == count:
-        return outcomes
-    return [Failed("wrong_count", f"{len(outcomes)} outcomes for {count} trajectories")] * count
+    if len(outcomes) != count:
+        return [Failed("wrong_count", f"{len(outcomes)} outcomes for {count} trajectories")] * count
+    return [
+        outcome if isinstance(outcome, Outcome) else Failed("not_an_outcome", repr(outcome)[:80])
+        for outcome in outcomes
+    ]

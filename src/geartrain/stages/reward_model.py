@@ -43,7 +43,7 @@ def run(job: Job) -> Metrics:
         **summarise(train, validation, raw["train"], raw["validation"]),
         "trusted": model.trusted,
         "temperature": round(model.calibration.temperature, 4),
-        "left_out_too_long": prepared.too_long,
+        "left_out": {"too_long": prepared.too_long, "equal_once_cut": prepared.equal_once_cut},
         "steps": len(history),
         "stopped_early": len(history) < trainer.total,
     }
@@ -52,9 +52,9 @@ def run(job: Job) -> Metrics:
 def _prepare(model: RewardModel, source: Path) -> Prepared:
     prepared = prepare(model, read_pairs(source))
     if not prepared.examples["train"]:
-        held_out, lost = len(prepared.examples["validation"]), prepared.too_long
+        held_out, lost = len(prepared.examples["validation"]), prepared.too_long + prepared.equal_once_cut
         raise UserError(
-            f"{source}: no training pair ({held_out} held out, {lost} longer than reward_model.max_tokens). "
+            f"{source}: no training pair ({held_out} held out, {lost} do not fit reward_model.max_tokens). "
             "Raise collect.tasks, collect.siblings or reward_model.max_tokens, or lower preferences.validation_share."
         )
     return prepared

@@ -55,19 +55,22 @@ class Example:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Pairs whose texts fit, and the number of those that do not."""
+    """Pairs whose texts fit, and how many do not."""
 
     texts: list[Tokens]
     examples: dict[str, list[Example]]
     """By split."""
     too_long: int
+    """Pairs left out because an answer would be cut."""
+    equal_once_cut: int
+    """Pairs left out because what told them apart was cut."""
 
 
 def prepare(model: RewardModel, pairs: Sequence[Pair]) -> Prepared:
-    """Turn pairs into ids, each different text once; a pair whose answer would be cut is left out and counted."""
+    """Turn pairs into ids, each different text once; pairs that cannot be shown whole enough are left out."""
     index: dict[Tokens, int] = {}
     examples: dict[str, list[Example]] = {"train": [], "validation": []}
-    too_long = 0
+    too_long = equal_once_cut = 0
     for pair in pairs:
         try:
             chosen, rejected = (model.tokens(pair.prompt, *split(text)) for text in (pair.chosen, pair.rejected))
@@ -75,11 +78,11 @@ def prepare(model: RewardModel, pairs: Sequence[Pair]) -> Prepared:
             too_long += 1
             continue
         rows = [index.setdefault(tokens, len(index)) for tokens in (chosen, rejected)]
-        if rows[0] == rows[1]:  # told apart only by what truncation cut away
-            too_long += 1
+        if rows[0] == rows[1]:
+            equal_once_cut += 1
             continue
         examples[pair.split].append(Example(rows[0], rows[1], pair))
-    return Prepared(list(index), examples, too_long)
+    return Prepared(list(index), examples, too_long, equal_once_cut)
 
 
 class Trainer:
