@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from geartrain.environments.analyst.query import Table
-from geartrain.environments.tools import ToolError, clip
+from geartrain.environments.tools import NUMBER_LIMIT, ToolError, clip
 
 Point = tuple[str | None, float]
 """A row reduced to its label (first text cell) and its number."""
@@ -80,8 +80,8 @@ def analyze(tables: Sequence[Table], op: str, column: str) -> Point:
         index = table.columns.index(column)
         for row in table.rows:
             cell = row[index]
-            if not isinstance(cell, int | float) or not math.isfinite(cell):
-                raise ToolError("not_numeric", f"column '{clip(column, 30)}' holds more than finite numbers")
+            if not isinstance(cell, int | float) or not abs(cell) <= NUMBER_LIMIT:
+                raise ToolError("not_numeric", f"column '{clip(column, 30)}' holds more than ordinary numbers")
             points.append((next((c for c in row if isinstance(c, str)), None), float(cell)))
     function, least = OPERATIONS[op]
     if len(points) < least:
