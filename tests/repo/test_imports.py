@@ -9,7 +9,7 @@ import pytest
 IMPORTERS = {
     "transformers": {"geartrain.models.backbone"},
     "tokenizers": {"geartrain.models.tokenizer"},
-    "matplotlib": set(),
+    "matplotlib": {"geartrain.reporting.svg"},
     "dvc": set(),
     "feast": set(),
     "deepspeed": set(),

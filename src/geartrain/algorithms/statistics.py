@@ -41,9 +41,9 @@ class Gain:
 def success_rate(outcome_NS: ArrayLike, *, confidence: float, resamples: int, seed: int) -> Interval:
     """Return the mean outcome with a bootstrap interval over tasks.
 
-    Bias-corrected and accelerated (Efron 1987), as scipy implements it. Where
+    Source: Efron (1987), bias-corrected and accelerated, as scipy implements it. Where
     all tasks agree there is nothing to resample: the exact binomial interval
-    over tasks (Clopper-Pearson 1934) is given instead, so that 0 of 120 is not
+    over tasks (Clopper-Pearson 1934) is given instead (that choice: ours), so that 0 of 120 is not
     reported as certainty. A task counts once there, however many samples it has.
 
     Raises:
@@ -59,8 +59,9 @@ def success_rate(outcome_NS: ArrayLike, *, confidence: float, resamples: int, se
 def paired_gain(before_NS: ArrayLike, after_NS: ArrayLike, *, confidence: float, resamples: int, seed: int) -> Gain:
     """Return the mean gain over the same tasks, with interval and p-value.
 
-    Interval: bootstrap of the per-task differences. p-value: permutation test
-    that swaps before and after within a task (Fisher 1935); exact when the
+    Interval: bootstrap of the per-task differences, as in `success_rate` (ours).
+    p-value: permutation test that swaps before and after within a task (Source:
+    Fisher, 1935, The Design of Experiments); exact when the
     2**N swaps are no more than `resamples`, else by that many random ones.
 
     Raises:
@@ -78,8 +79,8 @@ def paired_gain(before_NS: ArrayLike, after_NS: ArrayLike, *, confidence: float,
 def mcnemar_exact(before_N: ArrayLike, after_N: ArrayLike) -> float:
     """Return the two-sided exact McNemar p-value of one 0/1 outcome per task and model.
 
-    Binomial test of the discordant pairs against 1/2 (McNemar 1947, exact form).
-    1.0 when no pair disagrees.
+    Binomial test of the discordant pairs against 1/2 (source: McNemar, 1947,
+    Psychometrika 12, in its exact form). 1.0 when no pair disagrees.
 
     Raises:
         ValueError: the two vectors differ in length.
@@ -121,7 +122,8 @@ def minimum_detectable_effect(
 ) -> float:
     """Return the smallest mean gain that a paired comparison of `tasks` tasks would find.
 
-    Normal approximation: `(z_{1-alpha/2} + z_power) * deviation / sqrt(tasks)`.
+    Normal approximation: `(z_{1-alpha/2} + z_power) * deviation / sqrt(tasks)`
+    (source: Cohen, 1988, Statistical Power Analysis).
     `deviation` is the standard deviation of the per-task differences; for one
     0/1 outcome each it is the square root of the share of discordant tasks when
     the gain is small (0.5: one task in four changes its outcome).

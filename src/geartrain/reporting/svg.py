@@ -1,0 +1,129 @@
+"""From a matplotlib figure to inline SVG that takes its colours and fonts from the page.
+
+Figures are drawn in placeholder colours, one per role; `to_svg` replaces each
+by a CSS variable, so that the same figure serves light and dark pages. Text
+stays text: it can be searched, copied and read aloud. Nothing else imports
+matplotlib.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+__all__ = ["Axes", "drawing", "label_ticks", "limit_ticks", "new_figure", "to_svg"]
+
+INK, MUTED, GRID, SURFACE = "#000001", "#000002", "#000003", "#000004"
+BEFORE, AFTER, BAD = "#000005", "#000006", "#000007"
+SERIES = ("#000011", "#000012", "#000013", "#000014")
+_VARIABLES = {
+    INK: "ink",
+    MUTED: "muted",
+    GRID: "grid",
+    SURFACE: "surface",
+    BEFORE: "before",
+    AFTER: "after",
+    BAD: "bad",
+    **{colour: f"series-{number}" for number, colour in enumerate(SERIES, start=1)},
+}
+POINTS_PER_PIXEL = 0.75
+_CLEANING = [
+    (re.compile(pattern, re.DOTALL), replacement)
+    for pattern, replacement in (
+        (r"<metadata>.*?</metadata>", ""),
+        (r"<!--.*?-->\s*", ""),
+        (r"<style.*?</style>", ""),  # would reach every element of the page
+        (r"xlink:href=", "href="),
+        (r"font-family: [^;\"]*;? ?", ""),
+        (r' transform="rotate\(-?0 [^)]*\)"', ""),
+    )
+]
+_RC: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "geartrain",
+    "text.parse_math": False,
+    "font.size": 9.0,  # points: 12 CSS pixels
+    "text.color": INK,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": MUTED,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.75,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.major.pad": 5,
+    "ytick.major.pad": 5,
+    "lines.linewidth": 1.75,
+    "lines.solid_capstyle": "round",
+}
+
+_GEOMETRY = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')
+_DIGITS = re.compile(r"(\.\d\d)\d+")
+"""A hundredth of a point is enough."""
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Apply the page's style to what matplotlib draws inside the block; nothing leaks out of it."""
+    with matplotlib.rc_context(_RC):
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure; width and height in CSS pixels."""
+    return Figure(figsize=(width / 96, height / 96), layout="constrained")
+
+
+def label_ticks(axis: Axis, text: Callable[[float], str]) -> None:
+    """Write the ticks of an axis by a function of their value."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+
+
+def limit_ticks(axis: Axis, count: int, *, integer: bool = False) -> None:
+    """Put at most `count` + 1 ticks on an axis, at round numbers."""
+    axis.set_major_locator(MaxNLocator(count, integer=integer))
+
+
+def to_svg(figure: Figure, *, name: str, label: str) -> Markup:
+    """Return a figure as one `<svg>` element without external reference, date or clashing id.
+
+    Args:
+        figure: drawn inside `drawing`.
+        name: prefix of every id; unique in the page.
+        label: what a screen reader says.
+    """
+    buffer = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    for pattern, replacement in _CLEANING:
+        text = pattern.sub(replacement, text)
+    text = _GEOMETRY.sub(lambda match: _DIGITS.sub(r"\1", match[0]), text)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
+    text = re.sub(r' id="([^"]*)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", text)
+    text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, f"var(--{variable})")
+    width, height = (round(96 * inches) for inches in figure.get_size_inches())
+    shape = f'viewBox="0 0 {width * POINTS_PER_PIXEL:g} {height * POINTS_PER_PIXEL:g}" style="max-width: {width}px"'
+    opening = f'<svg class="figure" role="img" aria-label="{escape(label)}" {shape}>'
+    # Drawn here; matplotlib escapes the texts that it writes.
+    return Markup(opening + text.partition(">")[2])  # noqa: S704
