@@ -13,7 +13,7 @@ progress are not: a reward model would learn to read them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from geartrain.trajectory import Trajectory, Turn
@@ -33,8 +33,7 @@ def render(trajectory: Trajectory) -> str:
     """Return the transcript of a trajectory; the same turns give the same text."""
     turns = [turn for turn in trajectory.turns if turn.call is None or turn.call.name != "finish"]
     steps = "; ".join(_step(turn) for turn in turns if not _delivers(turn))
-    parts = [_head(turn.result.content, RESULT_CHARACTERS) for turn in turns if _delivers(turn)]
-    return steps + SEPARATOR + "; ".join([*parts, _fold(trajectory.end).replace("_", " ")])
+    return steps + SEPARATOR + "; ".join([*_delivered(turns), _fold(trajectory.end).replace("_", " ")])
 
 
 def split(transcript: str) -> tuple[str, str]:
@@ -47,6 +46,17 @@ def split(transcript: str) -> tuple[str, str]:
 
 def _delivers(turn: Turn) -> bool:
     return turn.call is not None and turn.call.name in DELIVERING and turn.result.error is None
+
+
+def _delivered(turns: Sequence[Turn]) -> list[str]:
+    """Return what was delivered, in order; a section written again holds what was written last."""
+    parts: dict[str, str] = {}
+    for index, turn in enumerate(turns):
+        if turn.call is not None and _delivers(turn):
+            key = str(turn.call.arguments.get("section", index))
+            parts.pop(key, None)
+            parts[key] = _head(turn.result.content, RESULT_CHARACTERS)
+    return list(parts.values())
 
 
 def _step(turn: Turn) -> str:
