@@ -125,7 +125,7 @@ def policy_history():
             "grain_token": 1 / 3 - 0.08 * rise,
         }
         if (i + 1) % 5 == 0:
-            record |= {"val_success": 0.33 + 0.26 * rise, "val_success_greedy": 0.37 + 0.27 * rise}
+            record |= {"val_sampled": 0.33 + 0.26 * rise, "val_greedy": 0.37 + 0.27 * rise}
         history.append({k: float(v) if k != "iteration" else v for k, v in record.items()})
     return history
 

@@ -71,7 +71,9 @@ def line_figure(
         if shares:
             top = max(max(line.y) for line in lines)
             axes.set_ylim(0, min(1.04, max(0.1, top * 1.2)))
-            svg.label_ticks(axes.yaxis, percent)
+            svg.label_ticks(axes.yaxis, lambda value: f"{100 * value:.3g} %")
+        else:
+            _honest_range(axes, lines)
         svg.limit_ticks(axes.yaxis, 4)
         svg.limit_ticks(axes.xaxis, 4 if width < 400 else 7, integer=True)
         axes.margins(x=0.02)
@@ -115,7 +117,8 @@ def families_figure(rows: Sequence[Mapping[str, Any]], *, width: float, name: st
             title = record["family"].replace("_", " ")
             axes.text(0, row - 0.36, title, color=INK, va="center", weight="bold", transform=_from_left(axes))
             ends = percent(record["before"]["estimate"]), percent(record["after"]["estimate"])
-            shown = f"{record['tasks']} tasks: {ends[0]} to {ends[1]}"
+            tasks = f"{record['tasks']} task{'s' if record['tasks'] != 1 else ''}"
+            shown = f"{tasks}: {ends[0]} to {ends[1]}"
             axes.text(1, row - 0.36, shown, color=MUTED, va="center", ha="right", transform=_from_left(axes))
             for role, colour, offset in (("before", BEFORE, -0.07), ("after", AFTER, 0.19)):
                 rate, y = record[role], row + offset
@@ -129,6 +132,16 @@ def both_widths(draw: Callable[[float, str], Markup]) -> Markup:
     """Draw a figure for wide and for narrow pages; the page's style shows one of the two."""
     wide, narrow = draw(1000, "wide"), draw(350, "narrow")
     return Markup('<div class="only-wide">{}</div><div class="only-narrow">{}</div>').format(wide, narrow)
+
+
+def _honest_range(axes: Axes, lines: Sequence[Line]) -> None:
+    """Keep rounding noise from filling the panel, and the axis from going below 0 where nothing does."""
+    low, high = (pick(pick(line.y) for line in lines) for pick in (min, max))
+    if high - low < 1e-3 * max(abs(low), abs(high), 1e-9):
+        room = 0.1 * abs(high) or 1.0
+        axes.set_ylim(low - room, high + room)
+    if low >= 0:
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
 
 
 def _rows_axes(width: float, rows: int, *, row_height: float) -> Axes:

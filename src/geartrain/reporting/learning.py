@@ -45,8 +45,8 @@ def learning(facts: Facts) -> Context:
 CURVES = (
     # label, colour, name in history.jsonl, measured after the iteration's update (else before it)
     ("training", svg.SERIES[1], "success", False),
-    ("val, sampled", svg.SERIES[2], "val_success", True),
-    ("val, greedy", svg.AFTER, "val_success_greedy", True),
+    ("val, sampled", svg.SERIES[2], "val_sampled", True),
+    ("val, greedy", svg.AFTER, "val_greedy", True),
 )
 PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
     # title, meaning, (label, colour, name in history.jsonl)

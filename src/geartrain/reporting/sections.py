@@ -55,8 +55,13 @@ def verdict(facts: Facts) -> Context | None:
     if facts.decision is None:
         return None
     checks = facts.decision.get("checks", [])
-    failed = [check["reason"] for check in checks if not check["passed"]]
-    return {"promoted": bool(facts.decision.get("promoted")), "checks": checks, "failed": failed}
+    failed = [check for check in checks if not check["passed"]]
+    return {
+        "promoted": bool(facts.decision.get("promoted")),
+        "checks": checks,
+        "failed": [check["reason"] for check in failed],
+        "names": [check["name"].replace("_", " ") for check in failed],
+    }
 
 
 def pipeline(facts: Facts) -> Context:

@@ -30,15 +30,17 @@ def summary(workspace: Path) -> RenderableType:
 
 
 def _results(facts: Facts) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("split", "decoding", "before", "after", "gain"):
-        table.add_column(name, no_wrap=True, justify="left" if name in ("split", "decoding") else "right")
+    """Return the table of all splits; it fits 80 columns."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("split", "", "before, %", "after, %", "gain, points"):
+        table.add_column(name, no_wrap=True, justify="right" if name and name != "split" else "left")
     splits = (facts.tables or {})["splits"]
     for split in SPLITS:
         for decoding in DECODINGS if split in splits else ():
             row = splits[split][decoding]
             cells = rate(row["before"]["success"]), rate(row["after"]["success"]), points(row["gain"])
-            table.add_row(split if decoding == DECODINGS[0] else "", decoding, *cells)
+            plain = (cell.replace(" %", "").replace(" points", "") for cell in cells)
+            table.add_row(split if decoding == DECODINGS[0] else "", decoding, *plain)
     return table
 
 

@@ -51,6 +51,7 @@ _RC: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "geartrain",
     "text.parse_math": False,
+    "axes.formatter.useoffset": False,
     "font.size": 9.0,  # points: 12 CSS pixels
     "text.color": INK,
     "axes.edgecolor": GRID,

@@ -109,7 +109,7 @@ def _check(name: str, meaning: str, value: float | None, comparison: str, thresh
     else:
         passed = value > threshold if comparison == ">" else value <= threshold
         relation = "is" if passed else "is not"
-        reason = f"{meaning}: {value:.4f} {relation} {comparison} {threshold:g}"
+        reason = f"{meaning}: {value:.4g} {relation} {comparison} {threshold:g}"
     return {
         "name": name,
         "value": value,

@@ -191,10 +191,13 @@ def test_broken_files_are_left_out_not_raised(tmp_path):
 
 def test_summary_fits_a_terminal_and_says_the_main_numbers(finished):
     out = io.StringIO()
-    Console(file=out, width=100).print(summary(finished))
+    Console(file=out, width=80).print(summary(finished))
     text = out.getvalue()
     assert "Test success rose from 31 % to 58 %" in text
-    assert re.search(r"test +sampled +31\.0 % \[23\.5, 38\.5\] +58\.0 % \[50\.5, 65\.5\] +\+27\.0 points", text)
+    assert re.search(
+        r"test +sampled +31\.0 \[23\.5, 38\.5\] +58\.0 \[50\.5, 65\.5\] +\+27\.0 \[\+20\.0, \+34\.0\]", text
+    )
+    assert "…" not in text
     assert "Gate: promoted" in text
     assert "longest: policy 3 min 56 s" in text
 

@@ -39,6 +39,20 @@ def test_tick_labels_keep_all_their_digits():
     assert len(numbers) == len(set(numbers)) >= 3
 
 
+def test_rounding_noise_does_not_look_like_a_trend():
+    labels = texts(line([0.3333333134651184, 0.3333333432674408]))
+    assert not [label for label in labels if "e" in label]
+    assert "0.32" in " ".join(labels)
+
+
+def test_axis_of_counts_does_not_go_below_zero():
+    assert not [label for label in texts(line([0.0, 0.0])) if label.startswith(("-", "\u2212"))]
+
+
+def test_percent_ticks_keep_their_half():
+    assert "2.5 %" in texts(line([0.0, 0.02], shares=True))
+
+
 def test_figure_is_the_same_every_time_and_holds_no_date():
     assert line([1.0, 2.0]) == line([1.0, 2.0])
     assert not re.search(r"20\d\d-\d\d|<metadata|<style|<\?xml|<!DOCTYPE|xmlns", line([1.0, 2.0]))

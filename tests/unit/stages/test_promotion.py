@@ -159,7 +159,7 @@ def test_failed_candidate_is_recorded_and_not_promoted(folders, tables):
     candidate = json.loads((target / "candidate.json").read_text())
     assert candidate["candidate"] == artifacts.read_manifest(inputs["policy"]).digest
     (reason,) = candidate["reasons"]
-    assert "-0.0100 is not > 0" in reason
+    assert "-0.01 is not > 0" in reason
     assert (inputs["policy"] / "model.safetensors").exists()
 
 
