@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def load_policy(path: Path, *, dtype: str = "float32", context: int | None = Non
         raise UserError(f"{path}: {found}. Expected {expected}.")
     tokenizer = _read("AutoTokenizer", path, "tokenizer")
     model = _read("AutoModelForCausalLM", path, "causal language model", dtype=getattr(torch, dtype))
-    limit = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    limit = _longest(model.config, path)
     if context is not None and limit is not None and context > limit:
         raise UserError(
             f"{path}: the model reads at most {limit} tokens, model.context asks for {context}. "
@@ -170,15 +171,33 @@ def mean_pool(hidden_BTH: Tensor, attention_BT: Tensor) -> Tensor:
 @contextmanager
 def plain_attention(model: Any, function: Callable[..., Any]) -> Iterator[None]:
     """Run `model` with `function` in place of its attention kernel (transformers' attention interface)."""
-    interface, name = _transformers().AttentionInterface, f"geartrain_{function.__name__}"
-    if name not in interface._global_mapping:
-        interface.register(name, function)
+    name = _register(function)
     own = model.config._attn_implementation
     model.config._attn_implementation = name
     try:
         yield
     finally:
         model.config._attn_implementation = own
+
+
+@cache
+def _register(function: Callable[..., Any]) -> str:
+    name = f"geartrain_{function.__name__}"
+    _transformers().AttentionInterface.register(name, function)
+    return name
+
+
+def _longest(config: Any, path: Path) -> int | None:
+    """Return the longest sequence over which every layer attends to all that came before."""
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if kinds - {"full_attention", "sliding_attention"}:
+        raise UserError(
+            f"{path}: layers of kind {', '.join(sorted(kinds))}; only attention layers can be sampled from."
+        )
+    window = getattr(config, "sliding_window", None)
+    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    limits = [getattr(config, "max_position_embeddings", None), window if slides else None]
+    return min((limit for limit in limits if limit), default=None)
 
 
 def _convert_gguf(path: Path, folder: Path) -> None:

@@ -6,6 +6,7 @@ Legend: B rows, T positions, N chosen positions, H width, V vocabulary.
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 Head = Callable[[Tensor], Tensor]
 """Hidden states [N, H] to logits [N, V]."""
+
+_HEADS: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,13 @@ def token_logprobs(
         chunk_tokens: positions per chunk; None keeps a chunk's logits within 64 MiB.
     """
     attention_BT = attention_BT.bool()
-    hidden_BTH, head = _hidden(model, ids_BT, attention_BT, position_ids)
+    hidden_BTH, logit_BTV = _hidden(model, ids_BT, attention_BT, position_ids)
+    source, head = (hidden_BTH, model.get_output_embeddings()) if logit_BTV is None else (logit_BTV, _same)
     scored_BT = torch.zeros_like(attention_BT)
     scored_BT[:, 1:] = attention_BT[:, 1:] & attention_BT[:, :-1]
     if where_BT is not None:
         scored_BT &= where_BT.bool()
-    before_NH, target_N = hidden_BTH[:, :-1][scored_BT[:, 1:]], ids_BT[scored_BT]
+    before_NH, target_N = source[:, :-1][scored_BT[:, 1:]], ids_BT[scored_BT]
     chunk = chunk_tokens or max(1, 2**24 // model.config.get_text_config().vocab_size)
     parts = _score_chunks(head, before_NH, target_N, temperature, chunk, want_entropy)
     zero_BT = torch.zeros(ids_BT.shape, dtype=torch.float32, device=ids_BT.device)
@@ -73,26 +77,34 @@ def token_logprobs(
     )
 
 
-def _hidden(model: Any, ids_BT: Tensor, attention_BT: Tensor, position_ids: Tensor | None) -> tuple[Tensor, Head]:
-    """Run the body of the model; return its last hidden state and the function to logits."""
+def _hidden(
+    model: Any, ids_BT: Tensor, attention_BT: Tensor, position_ids: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the last hidden state, and the logits where they cannot be had from it chunk by chunk."""
     if position_ids is None and bool(attention_BT[:, 0].all()):
         inputs: dict[str, Tensor] = {}  # right padding is never seen by real tokens of a causal model: no mask at all
     else:
         counted_BT = (attention_BT.long().cumsum(-1) - 1).clamp(min=0)
         inputs = {
-            "attention_mask": _causal_mask(attention_BT),
+            "attention_mask": attention_BT,
             "position_ids": counted_BT if position_ids is None else position_ids,
         }
-    body, head = model.base_model, model.get_output_embeddings()
-    return body(input_ids=ids_BT, use_cache=False, **inputs).last_hidden_state, head
+    if not _head_is_linear(model):
+        output = model(input_ids=ids_BT, use_cache=False, output_hidden_states=True, **inputs)
+        return output.hidden_states[-1], output.logits
+    return model.base_model(input_ids=ids_BT, use_cache=False, **inputs).last_hidden_state, None
 
 
-def _causal_mask(attention_BT: Tensor) -> Tensor:
-    """Return bool [B, 1, T, T]; padding sees itself, lest its row be empty and its values NaN."""
-    steps = torch.arange(attention_BT.shape[1], device=attention_BT.device)
-    causal_TT = steps[:, None] >= steps[None, :]
-    itself_TT = steps[:, None] == steps[None, :]
-    return ((causal_TT & attention_BT[:, None, :]) | itself_TT)[:, None]
+def _head_is_linear(model: Any) -> bool:
+    """Whether logits are the output layer of the last hidden state and nothing more (no soft cap, no scale)."""
+    if model not in _HEADS:
+        with torch.no_grad():
+            ids_BT = torch.tensor([[1, 2]], device=model.device)
+            hidden_BTH = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state
+            plain_BTV = model.get_output_embeddings()(hidden_BTH)
+            own_BTV = model(input_ids=ids_BT, use_cache=False).logits
+        _HEADS[model] = bool(torch.allclose(plain_BTV.float(), own_BTV.float(), atol=1e-2, rtol=1e-2))
+    return _HEADS[model]
 
 
 def _score_chunks(
@@ -113,6 +125,10 @@ def _score_chunks(
         empty = before_NH.sum(-1).float()  # no element, yet part of the graph
         return empty, empty
     return torch.cat(logprobs), torch.cat(entropies)
+
+
+def _same(logit_NV: Tensor) -> Tensor:
+    return logit_NV
 
 
 def _score(
