@@ -5,6 +5,7 @@ import random
 import re
 import string
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from geartrain.config import EnvironmentSection
 from geartrain.environments.analyst import AnalystEnvironment
 from geartrain.environments.analyst.episode import SECTION_LIMIT, AnalystEpisode
-from geartrain.environments.environment import Task
+from geartrain.environments.environment import Expert, Step, Task, Verdict
 from geartrain.environments.tools import render_call
 from geartrain.errors import UserError
 
+Play = Callable[[Task, Expert], tuple[list[tuple[str, Step]], Verdict]]
 SQL = "SELECT country, SUM(total) AS v FROM invoice WHERE month LIKE '2010-%' GROUP BY country ORDER BY v DESC LIMIT 3"
 
 
@@ -189,6 +191,67 @@ def test_arguments_of_every_type(episode: AnalystEpisode) -> None:
             assert len(step.result.content) < 1000
 
 
+def sent_first(messages: list[str]) -> list[str]:
+    """Return the messages with the mail sent before the last section is written."""
+    mail = next(i for i, message in enumerate(messages) if "send_email" in message)
+    last = max(i for i, message in enumerate(messages) if "generate_report" in message)
+    return [*messages[:last], *messages[last + 1 : mail + 1], messages[last], *messages[mail + 1 :]]
+
+
+def changed(name: str, **arguments: object) -> Callable[[list[str]], list[str]]:
+    """Return a function that changes the arguments of the first call of a tool."""
+
+    def change(messages: list[str]) -> list[str]:
+        first = next(i for i, message in enumerate(messages) if f'"{name}"' in message)
+        call = json.loads(messages[first])
+        return [*messages[:first], render_call(name, {**call["arguments"], **arguments}), *messages[first + 1 :]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda messages: messages, None),
+        (lambda messages: messages[:-1], "not finished"),
+        (lambda messages: [m for m in messages if "send_email" not in m], "mail: 0 sent"),
+        (lambda messages: [m for m in messages if "generate_report" not in m], "missing"),
+        (lambda messages: [*messages[:-1], *messages[-2:]], "mail: 2 sent"),
+        (sent_first, "mail: the report was not complete"),
+        (changed("generate_report", value="Atlantis"), "is Atlantis, not"),
+        (changed("generate_report", value="q1[1]"), "section"),
+        (changed("generate_report", section="elsewhere"), "missing"),
+        (changed("send_email", to="someone@chinookcorp.com"), "mail: sent to someone@chinookcorp.com"),
+        (lambda messages: [messages[-1], *messages[:-1]], "missing"),
+    ],
+)
+def test_near_misses_of_a_played_episode(
+    environment: AnalystEnvironment,
+    tasks: dict[str, list[Task]],
+    play: Play,
+    spoil: Callable[[list[str]], list[str]],
+    reason: str | None,
+) -> None:
+    for task in [task for task in tasks["test"] if task.family == "mail"][:6]:
+        messages = [message for message, _ in play(task, environment.expert(task, seed=0, flawed=False))[0]]
+        episode = environment.reset(task, seed=0)
+        for message in spoil(messages):
+            episode.step(message)
+        verdict = episode.verdict()
+        assert verdict.success is (reason is None)
+        assert any(reason in line for line in verdict.reasons) if reason else verdict.reasons == ()
+
+
+def test_a_value_two_percent_off_is_wrong(environment: AnalystEnvironment, tasks: dict[str, list[Task]]) -> None:
+    task = next(task for task in tasks["test"] if task.family == "comparison")
+    for factor, right in ((1.0, True), (1.005, True), (1.02, False), (0.98, False)):
+        episode = environment.reset(task, seed=0)
+        for name, fact in task.spec["facts"].items():
+            say(episode, "generate_report", section=name, value=fact["value"] * factor)
+        say(episode, "finish")
+        assert episode.verdict().success is right
+
+
 def test_a_report_section_cannot_fake_the_verdict(
     environment: AnalystEnvironment, tasks: dict[str, list[Task]]
 ) -> None:
@@ -203,7 +266,7 @@ def test_a_report_section_cannot_fake_the_verdict(
 
 
 def test_subgoals_are_reached_once_and_in_order(
-    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play
+    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play: Play
 ) -> None:
     for task in tasks["val"][:24]:
         log, verdict = play(task, environment.expert(task, seed=0, flawed=False))
@@ -237,7 +300,7 @@ def test_a_task_of_another_world_is_refused(environment: AnalystEnvironment, tas
         environment.reset(Task.from_record(record), seed=0)
 
 
-def test_reset_and_step_are_cheap(environment: AnalystEnvironment, tasks: dict[str, list[Task]], play) -> None:
+def test_reset_and_step_are_cheap(environment: AnalystEnvironment, tasks: dict[str, list[Task]], play: Play) -> None:
     """Bounds are ten times the target, so that a loaded machine passes and a lost index does not."""
     start = time.perf_counter()
     for task in tasks["train"][:200]:

@@ -2,21 +2,23 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from statistics import fmean
 
 import pytest
 
 from geartrain.environments.analyst import FLAWS, AnalystEnvironment, Habits
-from geartrain.environments.environment import Task
+from geartrain.environments.environment import Expert, Step, Task, Verdict
 from geartrain.environments.tools import parse_call, render_call
 
+Play = Callable[[Task, Expert], tuple[list[tuple[str, Step]], Verdict]]
 SPLITS = ("train", "val", "test", "ood", "paraphrase")
 ALWAYS = Habits(flaw=1.0, broken_call=0.0, look_around=0.0)
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_flawless_expert_solves_everything_in_necessary_steps(
-    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play, split: str
+    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play: Play, split: str
 ) -> None:
     for task in tasks[split]:
         log, verdict = play(task, environment.expert(task, seed=0, flawed=False))
@@ -27,7 +29,7 @@ def test_the_flawless_expert_solves_everything_in_necessary_steps(
 
 
 def test_it_reads_results_and_parameters_but_no_truth(
-    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play
+    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play: Play
 ) -> None:
     for task in tasks["test"][:30]:
         blind = {key: task.spec[key] for key in ("parameters", "sections")}
@@ -37,7 +39,7 @@ def test_it_reads_results_and_parameters_but_no_truth(
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_flaw_always_breaks_its_task_and_only_that(
-    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play, split: str
+    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play: Play, split: str
 ) -> None:
     for task in tasks[split]:
         log, verdict = play(task, environment.expert(task, seed=0, flawed=True, habits=ALWAYS))
@@ -51,7 +53,7 @@ def test_every_flaw_occurs(tasks: dict[str, list[Task]]) -> None:
 
 
 def test_the_flawed_expert_succeeds_about_half_of_the_time(
-    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play
+    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play: Play
 ) -> None:
     """40% have no flaw site, 25% one, 35% two: 0.40 + 0.25 x 0.35 + 0.35 x 0.35 ** 2 = 0.53."""
     by_sites = defaultdict(list)
@@ -69,7 +71,7 @@ def test_the_flawed_expert_succeeds_about_half_of_the_time(
 
 
 def test_a_broken_call_is_answered_by_an_error_and_repaired(
-    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play
+    environment: AnalystEnvironment, tasks: dict[str, list[Task]], play: Play
 ) -> None:
     habits = Habits(flaw=0.0, broken_call=0.5, look_around=1.0)
     errors: set[str | None] = set()
@@ -83,7 +85,7 @@ def test_a_broken_call_is_answered_by_an_error_and_repaired(
     assert errors == {"malformed_json", "unknown_tool", "sql_error"}
 
 
-def test_messages_are_canonical(environment: AnalystEnvironment, tasks: dict[str, list[Task]], play) -> None:
+def test_messages_are_canonical(environment: AnalystEnvironment, tasks: dict[str, list[Task]], play: Play) -> None:
     for task in tasks["val"][:12]:
         for message, step in play(task, environment.expert(task, seed=0, flawed=False))[0]:
             call = parse_call(message)
@@ -92,7 +94,7 @@ def test_messages_are_canonical(environment: AnalystEnvironment, tasks: dict[str
             assert message == json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
 
 
-def test_seeds_repeat_and_differ(environment: AnalystEnvironment, tasks: dict[str, list[Task]], play) -> None:
+def test_seeds_repeat_and_differ(environment: AnalystEnvironment, tasks: dict[str, list[Task]], play: Play) -> None:
     task = next(task for task in tasks["train"] if len(task.spec["flaws"]) == 2)
     runs = [
         [message for message, _ in play(task, environment.expert(task, seed=seed, flawed=True))[0]]

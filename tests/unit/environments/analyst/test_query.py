@@ -71,6 +71,11 @@ def test_only_reads(database: Database, worlds: Path, sql: str) -> None:
     assert not Path("/tmp/geartrain-attack.sqlite").exists()
 
 
+def test_without_the_authorizer_the_file_is_still_read_only(database: Database) -> None:
+    database._connection.set_authorizer(None)
+    assert kind(database, "DELETE FROM invoice") == "sql_error"
+
+
 def test_writes_are_named_as_such(database: Database) -> None:
     assert kind(database, "DELETE FROM invoice") == "sql_not_read_only"
     assert kind(database, "PRAGMA query_only = 0") == "sql_not_read_only"

@@ -86,6 +86,7 @@ def test_specs_hang_together(tasks: Tasks) -> None:
             parts = [from_record(record) for record in task.spec["parameters"]["parts"]]
             assert [to_record(part) for part in parts] == task.spec["parameters"]["parts"]
             assert [part_key(part) for part in parts] == task.spec["keys"]
+            assert len(set(task.spec["keys"])) == len(parts)
             mail = task.spec["parameters"]["mail"]
             assert sum(map(steps, parts)) + (2 if mail else 0) + 1 == task.necessary_steps
             assert list(task.spec["facts"]) == [name for names in task.spec["sections"] for name in names]
