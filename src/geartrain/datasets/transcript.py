@@ -26,7 +26,7 @@ RESULT_CHARACTERS = 48
 """Longest part of the answer."""
 SEPARATOR = "\n"
 
-_SQL_FILLER = re.compile(r"\b(?:SELECT|FROM|WHERE|AS v|BY v|AND|GROUP|ORDER)\b|['\"%;]", re.IGNORECASE)
+_SQL_FILLER = re.compile(r"\b(?:SELECT|FROM|WHERE|AS v|BY v|AND|GROUP|ORDER|NATURAL)\b|['\"%;]", re.IGNORECASE)
 
 
 def render(trajectory: Trajectory) -> str:

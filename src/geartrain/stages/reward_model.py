@@ -12,6 +12,7 @@ from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.training.reward_metrics import calibrate, is_trusted, summarise
 from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare
+from geartrain.training.reward_probes import probe
 
 
 @stage(inputs=("preferences",), sections=("reward_model",))
@@ -34,14 +35,15 @@ def run(job: Job) -> Metrics:
         history = trainer.run(job.work / "checkpoints", lambda record: advance(1, status=f"loss {record['loss']:.3f}"))
     raw = {split: trainer.raw(split) for split in ("train", "validation")}
     model.calibration = calibrate(raw["train"], raw["validation"])
-    model.trusted = is_trusted(raw["validation"])
+    train, validation = ([example.pair for example in prepared.examples[split]] for split in ("train", "validation"))
+    model.trusted = is_trusted(validation, raw["validation"])
     output = job.outputs["reward_model"]
     model.save(output)
     _write_history(output / "history.jsonl", history)
-    train, validation = ([example.pair for example in prepared.examples[split]] for split in ("train", "validation"))
     return {
         **summarise(train, validation, raw["train"], raw["validation"]),
         "trusted": model.trusted,
+        "probes": probe(model, validation, bfloat16=has_fast_bfloat16()),
         "temperature": round(model.calibration.temperature, 4),
         "left_out": {"too_long": prepared.too_long, "equal_once_cut": prepared.equal_once_cut},
         "steps": len(history),

@@ -6,6 +6,7 @@ Legend: P pairs; columns of `raw_P2` are chosen and rejected.
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -31,35 +32,43 @@ def calibrate(train_P2: Tensor, validation_P2: Tensor) -> Calibration:
     return Calibration(centre, fit_temperature(_differences(validation_P2)))
 
 
-def is_trusted(validation_P2: Tensor) -> bool:
-    """Return whether held-out accuracy is above one half with 95 % confidence (one-sided, Wilson).
+def is_trusted(pairs: Sequence[Pair], raw_P2: Tensor) -> bool:
+    """Return whether the held-out pairs show, with 95 % confidence, that the model beats a coin.
 
     The bar is low on purpose: it stops a model that learned nothing, which
     would add noise to every reward. Never passed without held-out pairs.
     """
-    right = pair_accuracy(_differences(validation_P2)) * len(validation_P2) if len(validation_P2) else 0.0
-    return wilson_lower_bound(right, len(validation_P2)) > 0.5
+    return accuracy_at_least(pairs, raw_P2) > 0.5
+
+
+def accuracy_at_least(pairs: Sequence[Pair], raw_P2: Tensor) -> float:
+    """Return the one-sided 95 % lower bound (Wilson) of the accuracy; 0 for no pairs.
+
+    The task is the unit, not the pair: pairs of one task share its episodes.
+    """
+    right_by_task: dict[str, list[float]] = defaultdict(list)
+    for pair, difference in zip(pairs, _differences(raw_P2).tolist(), strict=True):
+        right_by_task[pair.task_id].append(float(difference > 0) + 0.5 * float(difference == 0))
+    return wilson_lower_bound(sum(fmean(right) for right in right_by_task.values()), len(right_by_task))
 
 
 def summarise(
     train: Sequence[Pair], validation: Sequence[Pair], train_P2: Tensor, validation_P2: Tensor
 ) -> dict[str, Any]:
-    """Return held-out accuracy with its count, loss, calibration, accuracy by family and the length baseline.
+    """Return held-out accuracy with its counts, loss, calibration, accuracy by family and the length baseline.
 
     Early stopping looks at the held-out pairs too, so they flatter a little.
     The error after calibration is cross-fitted: each half of the pairs is
     judged at the temperature of the other.
     """
     difference_P = _differences(validation_P2)
-    accuracy = pair_accuracy(difference_P)
     return {
         "pairs": {"train": len(train), "validation": len(validation)},
+        "validation_tasks": len({pair.task_id for pair in validation}),
         "few_pairs": len(validation) < FEW_PAIRS,
         "train_accuracy": _rounded(pair_accuracy(_differences(train_P2))),
-        "validation_accuracy": _rounded(accuracy),
-        "validation_accuracy_at_least": _rounded(wilson_lower_bound(accuracy * len(validation), len(validation)))
-        if validation
-        else None,
+        "validation_accuracy": _rounded(pair_accuracy(difference_P)),
+        "validation_accuracy_at_least": _rounded(accuracy_at_least(validation, validation_P2)),
         "validation_loss": _rounded(float(bradley_terry_loss(validation_P2[:, 0], validation_P2[:, 1]).mean())),
         "calibration_error_before": _rounded(calibration_error(difference_P)),
         "calibration_error_after": _rounded(_cross_fitted_error(difference_P)),

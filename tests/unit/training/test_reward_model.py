@@ -11,6 +11,7 @@ from geartrain.models.backbone import load_encoder
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
 from geartrain.training.reward_metrics import calibrate, is_trusted, length_baseline, summarise
 from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare
+from geartrain.training.reward_probes import probe
 from tests.fakes.tiny_bert import make_encoder
 
 SETTINGS = Settings(
@@ -163,7 +164,7 @@ def test_without_held_out_pairs_it_trains_to_the_end_and_is_not_trusted(tmp_path
     assert len(history) == trainer.total == 6
     empty_02 = trainer.raw("validation")
     assert empty_02.shape == (0, 2)
-    assert not is_trusted(empty_02)
+    assert not is_trusted([], empty_02)
     assert calibrate(trainer.raw("train"), empty_02).temperature == 1.0
     summary = summarise(make_pairs(3, 0), [], trainer.raw("train"), empty_02)
     assert summary["validation_accuracy"] is None
@@ -208,7 +209,21 @@ def test_centred_rewards_have_mean_zero_and_calibration_fits_the_held_out_pairs(
     [(3, 0, True), (2, 0, False), (5, 5, False), (6, 2, False), (36, 4, True), (0, 9, False)],
 )
 def test_trust_needs_evidence(right: int, wrong: int, trusted: bool) -> None:
-    assert is_trusted(torch.tensor([[1.0, 0.0]] * right + [[0.0, 1.0]] * wrong)) is trusted
+    raw_P2 = torch.tensor([[1.0, 0.0]] * right + [[0.0, 1.0]] * wrong)
+    assert is_trusted(make_pairs(0, right + wrong), raw_P2) is trusted
+
+
+def test_many_pairs_of_one_task_are_the_evidence_of_one() -> None:
+    (pair,) = make_pairs(0, 1)
+    assert not is_trusted([pair] * 50, torch.tensor([[1.0, 0.0]] * 50))
+
+
+def test_probes_show_where_the_model_can_be_cheated() -> None:
+    model = RewardModel.new(*make_encoder(), max_tokens=32)
+    found = probe(model, make_pairs(0, 8), bfloat16=False)
+    assert set(found) == {"off_topic", "nothing_delivered", "nothing_looked_up"}
+    assert all(result == {"resisted": 0.0, "tasks": 8} for result in found.values())  # a zero head likes all alike
+    assert probe(model, [], bfloat16=False)["off_topic"] == {"resisted": None, "tasks": 0}
 
 
 def test_the_length_baseline_takes_its_direction_from_training() -> None:
