@@ -1,15 +1,17 @@
 """A small real environment, and small policies that have learned nothing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from geartrain.config import TinyModel
 from geartrain.environments.environment import Episode, Step, Task, ToolSpec, Verdict
-from geartrain.models.backbone import Policy, build_policy
+from geartrain.models.backbone import Policy, build_policy, without_dropout
+from geartrain.models.chat import chat_format
 from geartrain.models.tokenizer import train_tokenizer
 from geartrain.rollouts.collect import EpisodeRequest
 from geartrain.trajectory import ToolCall, ToolResult
@@ -103,13 +105,43 @@ def make_requests():
     return make
 
 
-@pytest.fixture(scope="session")
-def llama() -> Policy:
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def untrained(kind: str) -> Policy:
+    """A random model that is sharper than a fresh one and whose messages end now and then."""
     texts = [RULES, "user system assistant tool not a number total is and so on Task count to You start at"] * 20
     tokenizer = train_tokenizer(texts, vocabulary=330)
-    section = TinyModel(vocabulary=330, hidden=32, layers=2, heads=2, context=512)
-    policy = build_policy(tokenizer, section, seed=3)
+    policy = build_policy(tokenizer, TinyModel(vocabulary=330, hidden=32, layers=2, heads=2, context=512), seed=3)
+    size = {"vocab_size": len(policy.tokenizer), "eos_token_id": policy.chat.end_id, "bos_token_id": None}
+    torch.manual_seed(7)
+    if kind == "gpt2":
+        config = transformers.GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=512, **size)
+        policy = replace(policy, model=transformers.GPT2LMHeadModel(config))
+    if kind == "grouped":
+        shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(num_key_value_heads=2, **shape, **size))
+        tokenizer = policy.tokenizer
+        tokenizer.chat_template, tokenizer.pad_token = CHATML, tokenizer.eos_token  # the awkward kind: pad == eos
+        policy = Policy(model, tokenizer, chat_format(tokenizer, "chatml"))
+    head = torch.nn.Linear(32, size["vocab_size"])
     with torch.no_grad():
-        # sharper than a fresh model, and with messages that end: otherwise every one runs to the limit
-        policy.model.model.embed_tokens.weight.mul_(4)
-    return policy
+        policy.model.get_input_embeddings().weight.mul_(6)
+        head.weight.copy_(policy.model.get_input_embeddings().weight)
+        head.bias.zero_()
+        head.bias[policy.chat.end_id] = 3.0
+    policy.model.lm_head = head
+    return replace(policy, model=without_dropout(policy.model).eval())
+
+
+@pytest.fixture(scope="session", params=["llama", "gpt2", "grouped"])
+def policy(request: pytest.FixtureRequest) -> Policy:
+    return untrained(request.param)
+
+
+@pytest.fixture(scope="session")
+def llama() -> Policy:
+    return untrained("llama")

@@ -1,0 +1,130 @@
+"""The ragged cache: reuse equals a full forward pass, whatever was in the row before and whoever sits beside it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from geartrain.rollouts.attention import attend_rows
+from geartrain.rollouts.sampler import Sampler
+
+CONTEXT = 400
+
+
+def sampler_of(policy, packed: bool, rows: int = 6, **options) -> Sampler:
+    settings = {"temperature": 1.0, "max_new_tokens": 8, "rows": rows, "context": CONTEXT} | options
+    return Sampler(policy, packed=packed, **settings)
+
+
+def some_ids(count: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(3, 300, count).tolist()
+
+
+@torch.inference_mode()
+def expected(policy, ids: list[int]) -> torch.Tensor:
+    return policy.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_ragged_chunks_and_single_tokens_equal_full_passes(policy, packed):
+    sampler = sampler_of(policy, packed)
+    history = {row: [] for row in range(6)}
+    script = [
+        [(0, 5), (1, 1), (2, 17), (3, 3), (4, 9), (5, 2)],
+        [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1)],
+        [(1, 1), (2, 1), (4, 1)],  # a gap: rows 0, 3 and 5 wait
+        [(5, 4), (0, 30), (3, 1)],  # out of order
+        [(0, 1), (3, 1)],
+    ]
+    for step, chunks in enumerate(script):
+        fed = [(row, some_ids(count, 100 * step + row)) for row, count in chunks]
+        logits = sampler.prefill(fed)
+        for (row, ids), logit in zip(fed, logits, strict=True):
+            history[row] += ids
+            close(logit, expected(policy, history[row]))
+
+
+def test_shared_prefix_equals_a_prefix_of_ones_own(policy):
+    sampler = sampler_of(policy, True)
+    prefix = some_ids(40, 1)
+    sampler.share(prefix)
+    fed = [(row, some_ids(3 + row, row)) for row in range(6)]
+    for (_, ids), logit in zip(fed, sampler.prefill(fed), strict=True):
+        close(logit, expected(policy, prefix + ids))
+    logits = sampler.prefill([(row, [9]) for row in range(6)])
+    for (_, ids), logit in zip(fed, logits, strict=True):
+        close(logit, expected(policy, [*prefix, *ids, 9]))
+    sampler.share([])
+    close(sampler.prefill([(2, prefix)])[0], expected(policy, prefix))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_siblings_start_from_a_copy_and_then_go_their_own_way(policy, packed):
+    sampler = sampler_of(policy, packed)
+    opening = some_ids(20, 0)
+    sampler.prefill([(1, opening)])
+    sampler.restore([0, 3, 4], sampler.snapshot(1))
+    logits = sampler.prefill([(row, [20 + row]) for row in (0, 1, 3, 4)])
+    for row, logit in zip((0, 1, 3, 4), logits, strict=True):
+        close(logit, expected(policy, [*opening, 20 + row]))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_freed_row_leaks_nothing_into_the_next_episode(policy, packed):
+    sampler = sampler_of(policy, packed)
+    sampler.prefill([(row, some_ids(50, row)) for row in range(6)])
+    with torch.inference_mode():
+        for keys, values in sampler.cache.layers:
+            keys[2], values[2] = 1e4, -1e4  # what leaks shows
+    sampler.free(2)
+    close(sampler.prefill([(2, [5, 6, 7])])[0], expected(policy, [5, 6, 7]))
+    logits = sampler.prefill([(row, [8]) for row in range(6)])
+    close(logits[2], expected(policy, [5, 6, 7, 8]))
+    close(logits[3], expected(policy, [*some_ids(50, 3), 8]))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_buffers_grow_in_place_of_the_longest_row(policy, packed):
+    sampler = sampler_of(policy, packed, rows=2)
+    long = some_ids(250, 0)
+    sampler.prefill([(0, long), (1, [4, 5])])
+    small = sampler.cache.layers[0][0].shape[2]
+    more = some_ids(140, 1)
+    close(sampler.prefill([(0, more)])[0], expected(policy, long + more))
+    assert small < sampler.cache.layers[0][0].shape[2] <= CONTEXT
+    close(sampler.prefill([(1, [6])])[0], expected(policy, [4, 5, 6]))
+
+
+def test_changed_weights_change_what_a_new_sampler_says(policy):
+    ids = some_ids(12, 0)
+    before = sampler_of(policy, True).prefill([(0, ids)])[0].clone()
+    weight = policy.model.get_input_embeddings().weight
+    kept = weight.detach().clone()
+    try:
+        with torch.no_grad():
+            weight.add_(torch.randn_like(weight) * 0.1)
+        after = sampler_of(policy, True).prefill([(0, ids)])[0]
+        assert (after - before).abs().max() > 1e-3
+        close(after, expected(policy, ids))
+    finally:
+        with torch.no_grad():
+            weight.copy_(kept)
+
+
+def test_packing_is_chosen_by_trying_it(policy, monkeypatch):
+    assert Sampler(policy, temperature=1.0, max_new_tokens=4, rows=2, context=64).packed
+    wrong = lambda *args, **kwargs: (attend_rows(*args, **kwargs)[0] * 1.5, None)  # noqa: E731
+    wrong.__name__ = "wrong"
+    monkeypatch.setattr("geartrain.rollouts.sampler.attend_rows", wrong)
+    assert not Sampler(policy, temperature=1.0, max_new_tokens=4, rows=2, context=64).packed
+
+
+@pytest.mark.parametrize("extra", ["softcap", "s_aux", "position_bias"])
+def test_attention_that_is_not_plain_is_refused(extra):
+    with pytest.raises(NotImplementedError, match=extra):
+        attend_rows(SimpleNamespace(), torch.zeros(1, 2, 3, 4), None, None, None, **{extra: 30.0})
