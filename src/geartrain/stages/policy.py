@@ -22,7 +22,8 @@ from geartrain.seeds import pick, seed_of
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.training.credit import CreditAssigner, load_critic
 from geartrain.training.credit_report import credit_records
-from geartrain.training.policy import PolicyTrainer, Record, Validation, task_batch
+from geartrain.training.lesson import task_batch
+from geartrain.training.policy import PolicyTrainer, Record, Validation
 from geartrain.trajectory import Trajectory
 
 CREDIT_TASKS = 6

@@ -141,28 +141,31 @@ class CreditAssigner:
         credit = assign_credit(self.recipe, evidence, mixture_NTK, strength=self._strength, bound=self._bound)
         return BatchCredit(credit, evidence, state_SH, turn_NT, critic_S, mixture_SK)
 
-    def learn(self, batch: BatchCredit, gap: Sequence[Tensor]) -> float | None:
-        """Teach the grain network to explain the teacher on a batch that has been weighed already.
+    def learn(self, batch: BatchCredit, rows: Sequence[int], gap: Sequence[Tensor]) -> float | None:
+        """Teach the grain network to explain the teacher on trajectories that have been weighed already.
 
         Args:
             batch: from `assign`.
-            gap: log teacher - log student at each sampled id, [T] per trajectory.
+            rows: trajectories of the batch that the teacher has scored; whole groups.
+            gap: log teacher - log student at each sampled id, [T] per entry of `rows`.
 
         Returns:
             The loss before the update, or None when there was nothing to explain.
         """
         if self.network is None or batch.state_SH is None or batch.credit.grain_NTK is None:
             return None
+        chosen = torch.tensor(rows)
+        width = max(len(gap_T) for gap_T in gap)
         gap_NT = torch.nn.utils.rnn.pad_sequence(list(gap), batch_first=True)
-        mask_NT, group_N = batch.evidence.mask_NT, batch.evidence.group_N
+        mask_NT = batch.evidence.mask_NT[chosen, :width]
         if float(masked_mean(gap_NT.abs(), mask_NT)) < SMALLEST_GAP:
             return None
+        grain_NTK, turn_NT = batch.credit.grain_NTK[chosen, :width], batch.turn_NT[chosen, :width]
+        group_N = batch.evidence.group_N[chosen]
         first = None
         for _ in range(GRAIN_STEPS):
-            mixture_NTK = _spread(self.network(batch.state_SH), batch.turn_NT)
-            loss = teacher_explanation_loss(
-                mixture_NTK, batch.credit.grain_NTK, gap_NT, mask_NT, group_N, entropy=self._entropy
-            )
+            mixture_NTK = _spread(self.network(batch.state_SH), turn_NT)
+            loss = teacher_explanation_loss(mixture_NTK, grain_NTK, gap_NT, mask_NT, group_N, entropy=self._entropy)
             first = float(loss.detach()) if first is None else first
             self._engine.update([loss])
         return first

@@ -10,54 +10,34 @@ Legend: N trajectories, B rows, T positions.
 """
 
 import copy
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from geartrain.algorithms.surrogate import LossTally, clipped_surrogate, kl_penalty, mismatch
 from geartrain.config import PolicySection
 from geartrain.errors import UserError
-from geartrain.models.backbone import Policy, token_logprobs
+from geartrain.models.backbone import Policy
 from geartrain.seeds import seed_of
-from geartrain.training.batch import TokenSequence, count_loss_tokens, microbatches
+from geartrain.training.batch import TokenSequence
 from geartrain.training.checkpoint import load_checkpoint, restore_rng_state, rng_state, save_checkpoint
 from geartrain.training.credit import CreditAssigner
 from geartrain.training.engine import Engine
 from geartrain.training.features import FrozenScores, frozen_pass, sequence_of
+from geartrain.training.lesson import Lesson, Scored, describe_lesson, select_lesson, some_groups
+from geartrain.training.policy_step import PolicyStep
 from geartrain.trajectory import Trajectory
 
-MAX_MISMATCH = 1e-3
-"""Nats; in float32 the sampler's and the trainer's log-probs of one token differ by 1e-5."""
 MAX_EMPTY_IN_A_ROW = 5
+TEACHER_SHARE = 0.25
+"""Share of the groups that the teacher scores: its pass costs as much as the reference's, the mixture needs less."""
 SOLVED = 0.9
 """Success above which a batch without signal is no fault."""
 
 Record = dict[str, Any]
-
-
-class Scored(Protocol):
-    """Rewards of trajectories."""
-
-    @property
-    def rewards(self) -> Sequence[float | None]:
-        """Totals; None where scoring failed."""
-        ...
-
-    @property
-    def trajectories(self) -> Sequence[Trajectory]:
-        """The same trajectories with rewards of every grain filled."""
-        ...
-
-    @property
-    def failures(self) -> Counter[str]:
-        """What has no value, by reason."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -94,18 +74,6 @@ class World(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """What is trained on in one iteration."""
-
-    trajectories: Sequence[Trajectory]
-    advantage_N: Tensor
-    filtered_groups: int
-    """Groups whose rewards are all the same: no advantage, not trained on."""
-    excluded: int
-    """Trajectories without a reward."""
-
-
 class PolicyTrainer:
     """State of one run."""
 
@@ -121,7 +89,7 @@ class PolicyTrainer:
         work: Path,
     ) -> None:
         self.policy, self.assigner, self.world, self.section = policy, assigner, world, section
-        self._context, self._seed, self._work = context, seed, work
+        self._seed, self._work = seed, work
         self.reference = _frozen_copy(policy.model)
         self._teacher = _frozen_copy(policy.model) if assigner.recipe.needs_mixture else None
         self._engine = Engine(
@@ -130,13 +98,13 @@ class PolicyTrainer:
             total_steps=section.iterations * section.minibatches,
             gradient_clip=section.gradient_clip,
         )
+        self._step = PolicyStep(policy.model, self._engine, section, assigner.recipe.denominator, context)
         self._empty_in_a_row = 0
         self.history: list[Record] = []
         self.best: Validation | None = None
         self.best_iteration = -1
         """Iterations of training behind the best weights; 0 is the warm start itself."""
         self._best_weights: dict[str, Tensor] = {}
-        self._float32 = next(policy.model.parameters()).dtype == torch.float32
 
     def run(self, on_iteration: Callable[[Record], None] = lambda record: None) -> list[Record]:
         """Train to the end, leave the best weights in the policy, return the history.
@@ -163,11 +131,11 @@ class PolicyTrainer:
         """Play, train, validate when it is time; return the record of this iteration."""
         played = self.world.play(self.policy, iteration)
         scored = self.world.score(played)
-        lesson = self._select(scored)
+        lesson = select_lesson(scored, self.assigner.recipe.advantage)
         record: Record = {
             "iteration": iteration,
             **self.world.describe(scored.trajectories),
-            **_describe_rewards(scored, lesson),
+            **describe_lesson(scored, lesson),
         }
         if lesson.trajectories:
             self._empty_in_a_row = 0
@@ -181,35 +149,26 @@ class PolicyTrainer:
             record |= {"val_sampled": validation.sampled, "val_greedy": validation.greedy}
         return record
 
-    def _select(self, scored: Scored) -> Lesson:
-        """Compute advantages and keep what carries a signal."""
-        groups = [trajectory.group_id for trajectory in scored.trajectories]
-        advantage = self.assigner.recipe.advantage(scored.rewards, groups)
-        kept = [
-            index
-            for index, trajectory in enumerate(scored.trajectories)
-            if trajectory.group_id not in advantage.flat
-            and scored.rewards[index] is not None
-            and any(turn.action_ids for turn in trajectory.turns)
-        ]
-        trajectories = [scored.trajectories[index] for index in kept]
-        return Lesson(trajectories, advantage.advantage_N[kept], len(advantage.flat), advantage.excluded)
-
     def _train(self, lesson: Lesson, iteration: int) -> Record:
         sequences = [sequence_of(trajectory) for trajectory in lesson.trajectories]
         reference = self._reference_pass(lesson.trajectories, sequences)
         batch = self.assigner.assign(lesson.trajectories, lesson.advantage_N, reference)
         record: Record = dict(self.assigner.summary(batch))
-        gap = self._teacher_gap(lesson.trajectories, sequences)
-        if gap is not None:
-            record["explanation_loss"] = self.assigner.learn(batch, gap)
+        if self._teacher is not None:
+            rows = some_groups(lesson.trajectories, share=TEACHER_SHARE, seed=seed_of(self._seed, "teacher", iteration))
+            gap = self._teacher_gap(self._teacher, lesson.trajectories, sequences, rows)
+            record["explanation_loss"] = self.assigner.learn(batch, rows, gap)
         prepared = []
         for row, sequence in enumerate(sequences):
             values = {**sequence.values, "advantage": batch.advantage(row, len(sequence))}
             if reference is not None:
                 values["reference"] = reference[row].logprob_T
             prepared.append(replace(sequence, values=values))
-        record |= self._optimise(prepared, lesson.trajectories[0].temperature, iteration)
+        record |= self._step.run(
+            prepared,
+            temperature=lesson.trajectories[0].temperature,
+            seed=seed_of(self._seed, "minibatches", iteration),
+        )
         self._move_teacher()
         return record
 
@@ -229,73 +188,18 @@ class PolicyTrainer:
         )
 
     def _teacher_gap(
-        self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence]
-    ) -> list[Tensor] | None:
-        """Return log teacher - log student at every sampled id; None without a teacher."""
-        if self._teacher is None:
-            return None
-        budget = self.section.microbatch_tokens
-        teacher = frozen_pass(self._teacher, trajectories, sequences, microbatch_tokens=budget)
-        pairs = zip(teacher, sequences, strict=True)
+        self, teacher: Any, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence], rows: Sequence[int]
+    ) -> list[Tensor]:
+        """Return log teacher - log student at every sampled id of some trajectories."""
+        chosen = [sequences[row] for row in rows]
+        scores = frozen_pass(
+            teacher,
+            [trajectories[row] for row in rows],
+            chosen,
+            microbatch_tokens=self.section.microbatch_tokens,
+        )
+        pairs = zip(scores, chosen, strict=True)
         return [score.logprob_T - sequence.values["behaviour"] for score, sequence in pairs]
-
-    def _optimise(self, sequences: Sequence[TokenSequence], temperature: float, iteration: int) -> Record:
-        """Take one optimiser step per minibatch; each trajectory is used once."""
-        order = np.random.default_rng(seed_of(self._seed, "minibatches", iteration)).permutation(len(sequences))
-        parts = [part.tolist() for part in np.array_split(order, self.section.minibatches) if len(part)]
-        tally, norms, skipped, differences = LossTally(), [], 0, [0.0]
-        for index, part in enumerate(parts):
-            chosen = [sequences[row] for row in part]
-            # the weights are still those that sampled: whatever differs now is a fault
-            watch = differences if index == 0 else None
-            for loss in self._losses(chosen, temperature, tally, watch):
-                self._engine.backward(loss)
-            if index == 0:
-                self._check_mismatch(max(differences))
-            report = self._engine.step()
-            skipped += report.skipped
-            if not report.skipped:
-                norms.append(report.gradient_norm)
-        return {
-            **tally.summary(),
-            "gradient_norm": sum(norms) / len(norms) if norms else None,
-            "learning_rate": report.learning_rate,
-            "skipped_steps": skipped,
-            "mismatch": max(differences),
-            "trained_tokens": tally.tokens,
-        }
-
-    def _losses(
-        self, sequences: Sequence[TokenSequence], temperature: float, tally: LossTally, watch: list[float] | None
-    ) -> Iterator[Tensor]:
-        section = self.section
-        low, high = section.clip_low, section.clip_high
-        tokens = count_loss_tokens(sequences)
-        denominator = self.assigner.recipe.denominator(tokens, len(sequences), self._context)
-        for batch in microbatches(sequences, budget=section.microbatch_tokens):
-            scored = token_logprobs(
-                self.policy.model, batch.ids_BT, batch.attention_BT, temperature=temperature, where_BT=batch.loss_BT
-            )
-            behaviour_BT, advantage_BT = batch.values["behaviour"], batch.values["advantage"]
-            used = (scored.logprob_BT, behaviour_BT, advantage_BT, batch.loss_BT)
-            loss = clipped_surrogate(*used, denominator=denominator, clip_low=low, clip_high=high)
-            reference_BT = batch.values["reference"] if section.kl_coefficient > 0 else None
-            if reference_BT is not None:
-                penalty = kl_penalty(scored.logprob_BT, reference_BT, batch.loss_BT, denominator=denominator)
-                loss = loss + section.kl_coefficient * penalty
-            # -log p of what was sampled averages to the entropy, at no cost
-            tally.add(*used, clip_low=low, clip_high=high, reference_BT=reference_BT, entropy_BT=-behaviour_BT)
-            if watch is not None:
-                watch.append(mismatch(scored.logprob_BT, behaviour_BT, batch.loss_BT))
-            yield loss
-
-    def _check_mismatch(self, difference: float) -> None:
-        if self._float32 and not difference <= MAX_MISMATCH:
-            raise UserError(
-                f"the sampler and the trainer disagree by {difference:.2g} nats on the same weights (limit "
-                f"{MAX_MISMATCH:g}): the log-probs of the rollouts are not those of this policy. "
-                "Was a trajectory changed after it was sampled, or scored at another temperature?"
-            )
 
     @torch.no_grad()
     def _move_teacher(self) -> None:
@@ -347,37 +251,6 @@ class PolicyTrainer:
         self._best_weights, self._empty_in_a_row = state["best_weights"], state["empty_in_a_row"]
         self.history = state["history"]
         restore_rng_state(state["rng"])
-
-
-def task_batch(count: int, per_iteration: int, iteration: int, *, seed: int) -> list[int]:
-    """Return the task indices of an iteration: epochs of a shuffled order, a pure function of the arguments.
-
-    An epoch ends when fewer than `per_iteration` tasks are left, so that no batch holds a task twice.
-    """
-    batches = count // per_iteration
-    assert batches > 0, (count, per_iteration)
-    epoch, place = divmod(iteration, batches)
-    order = np.random.default_rng(seed_of(seed, "policy tasks", epoch)).permutation(count)
-    chosen: list[int] = order[place * per_iteration : (place + 1) * per_iteration].tolist()
-    return chosen
-
-
-def _describe_rewards(scored: Scored, lesson: Lesson) -> Mapping[str, Any]:
-    rewards = [reward for reward in scored.rewards if reward is not None]
-    outcomes: dict[str, set[bool]] = {}
-    for trajectory in scored.trajectories:
-        outcomes.setdefault(trajectory.group_id, set()).add(trajectory.success)
-    spread = float(lesson.advantage_N.std(correction=0)) if len(lesson.advantage_N) else 0.0
-    return {
-        "reward": sum(rewards) / len(rewards) if rewards else None,
-        "advantage_spread": spread,
-        "groups": len(outcomes),
-        "filtered_groups": lesson.filtered_groups,
-        "groups_of_one_outcome": sum(len(values) == 1 for values in outcomes.values()),
-        "unscored": lesson.excluded,
-        "scoring_failures": dict(sorted(scored.failures.items())),
-        "trained_trajectories": len(lesson.trajectories),
-    }
 
 
 def _frozen_copy(model: Any) -> Any:

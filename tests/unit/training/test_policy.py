@@ -11,7 +11,8 @@ from geartrain.models.heads import CriticHead
 from geartrain.rewards.mix import RewardMix
 from geartrain.stages.policy import TaskWorld
 from geartrain.training.credit import CreditAssigner, Critic
-from geartrain.training.policy import MAX_EMPTY_IN_A_ROW, PolicyTrainer, task_batch
+from geartrain.training.lesson import task_batch
+from geartrain.training.policy import MAX_EMPTY_IN_A_ROW, PolicyTrainer
 from tests.fakes.parity import Parity, make_config, make_policy, make_tasks
 
 

@@ -1,0 +1,101 @@
+"""What an iteration trains on: which tasks, which trajectories, with what advantage.
+
+Legend: N trajectories.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from geartrain.algorithms.recipe import AdvantageFn
+from geartrain.seeds import seed_of
+from geartrain.trajectory import Trajectory
+
+
+class Scored(Protocol):
+    """Rewards of trajectories."""
+
+    @property
+    def rewards(self) -> Sequence[float | None]:
+        """Totals; None where scoring failed."""
+        ...
+
+    @property
+    def trajectories(self) -> Sequence[Trajectory]:
+        """The same trajectories with rewards of every grain filled."""
+        ...
+
+    @property
+    def failures(self) -> Counter[str]:
+        """What has no value, by reason."""
+        ...
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is trained on in one iteration."""
+
+    trajectories: Sequence[Trajectory]
+    advantage_N: Tensor
+    filtered_groups: int
+    """Groups whose rewards are all the same: no advantage, not trained on."""
+    excluded: int
+    """Trajectories without a reward."""
+
+
+def select_lesson(scored: Scored, advantage: AdvantageFn) -> Lesson:
+    """Compute advantages and keep what carries a signal."""
+    found = advantage(scored.rewards, [trajectory.group_id for trajectory in scored.trajectories])
+    kept = [
+        index
+        for index, trajectory in enumerate(scored.trajectories)
+        if trajectory.group_id not in found.flat
+        and scored.rewards[index] is not None
+        and any(turn.action_ids for turn in trajectory.turns)
+    ]
+    trajectories = [scored.trajectories[index] for index in kept]
+    return Lesson(trajectories, found.advantage_N[kept], len(found.flat), found.excluded)
+
+
+def describe_lesson(scored: Scored, lesson: Lesson) -> dict[str, Any]:
+    """Return rewards and groups of an iteration for the history."""
+    rewards = [reward for reward in scored.rewards if reward is not None]
+    outcomes: dict[str, set[bool]] = {}
+    for trajectory in scored.trajectories:
+        outcomes.setdefault(trajectory.group_id, set()).add(trajectory.success)
+    spread = float(lesson.advantage_N.std(correction=0)) if len(lesson.advantage_N) else 0.0
+    return {
+        "reward": sum(rewards) / len(rewards) if rewards else None,
+        "advantage_spread": spread,
+        "groups": len(outcomes),
+        "filtered_groups": lesson.filtered_groups,
+        "groups_of_one_outcome": sum(len(values) == 1 for values in outcomes.values()),
+        "unscored": lesson.excluded,
+        "scoring_failures": dict(sorted(scored.failures.items())),
+        "trained_trajectories": len(lesson.trajectories),
+    }
+
+
+def task_batch(count: int, per_iteration: int, iteration: int, *, seed: int) -> list[int]:
+    """Return the task indices of an iteration: epochs of a shuffled order, a pure function of the arguments.
+
+    An epoch ends when fewer than `per_iteration` tasks are left, so that no batch holds a task twice.
+    """
+    batches = count // per_iteration
+    assert batches > 0, (count, per_iteration)
+    epoch, place = divmod(iteration, batches)
+    order = np.random.default_rng(seed_of(seed, "policy tasks", epoch)).permutation(count)
+    chosen: list[int] = order[place * per_iteration : (place + 1) * per_iteration].tolist()
+    return chosen
+
+
+def some_groups(trajectories: Sequence[Trajectory], *, share: float, seed: int) -> list[int]:
+    """Return the indices of the members of a random share of the groups (one at least), in order."""
+    groups = list(dict.fromkeys(trajectory.group_id for trajectory in trajectories))
+    count = max(1, round(share * len(groups)))
+    chosen = {groups[index] for index in np.random.default_rng(seed).permutation(len(groups))[:count]}
+    return [index for index, trajectory in enumerate(trajectories) if trajectory.group_id in chosen]
