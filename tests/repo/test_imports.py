@@ -8,7 +8,7 @@ import pytest
 
 IMPORTERS = {
     "transformers": {"geartrain.models.backbone"},
-    "tokenizers": {"geartrain.models.tokenizer"},
+    "tokenizers": {"geartrain.models.tokenizer", "geartrain.models.backbone", "geartrain.models.gguf"},
     "matplotlib": {"geartrain.reporting.svg"},
     "dvc": set(),
     "feast": set(),
