@@ -119,13 +119,13 @@ class RowCache:
         self.prefix, self.prefix_length = self.snapshot(row), length
         self.lengths[:] = 0
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def snapshot(self, row: int) -> Snapshot:
         """Copy a row's own keys and values."""
         length = int(self.lengths[row])
         return [(keys[row, :, :length].clone(), values[row, :, :length].clone()) for keys, values in self.layers]
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def restore(self, rows: Sequence[int], snapshot: Snapshot) -> None:
         """Give each of `rows` the contents of `snapshot`."""
         length = snapshot[0][0].shape[1]
@@ -162,7 +162,8 @@ class RowCache:
             return
         assert tokens <= self.limit, f"a row of {tokens} tokens in a cache of {self.limit}"
         self._capacity = min(self.limit, -(-tokens // _GROWTH) * _GROWTH)
-        self.layers = [(self._grown(keys), self._grown(values)) for keys, values in self.layers]
+        for index, (keys, values) in enumerate(self.layers):  # one by one: never two copies of all layers
+            self.layers[index] = (self._grown(keys), self._grown(values))
 
     def _grown(self, old: Tensor) -> Tensor:
         grown = old.new_zeros((*old.shape[:2], self._capacity, old.shape[3]))

@@ -9,35 +9,26 @@ task, sibling) alone, never on the batch it ran in.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from geartrain.config import SamplingSection
-from geartrain.environments.environment import Environment, Episode, Task
+from geartrain.environments.environment import Environment, Task
 from geartrain.errors import InfrastructureError, UserError
 from geartrain.models.backbone import Policy
 from geartrain.models.chat import common_start
 from geartrain.rollouts.cache import Snapshot
+from geartrain.rollouts.live import EpisodeRequest, LiveEpisode, open_episode, world_seed
 from geartrain.rollouts.sampler import Sampler, sampling_mode, trajectory_uniforms
-from geartrain.seeds import seed_of
-from geartrain.trajectory import Trajectory, Turn
+from geartrain.trajectory import Trajectory
+
+__all__ = ["EpisodeError", "EpisodeRequest", "play", "world_seed"]
 
 _PREFILL_TOKENS = 8192
 """Tokens of one prefill pass; memory, never the result."""
-
-
-@dataclass(frozen=True)
-class EpisodeRequest:
-    """One episode to play. Requests of one `group_id` are siblings: same task, same world, other randomness."""
-
-    task: Task
-    sibling: int
-    group_id: str
 
 
 class EpisodeError(InfrastructureError):
@@ -46,11 +37,6 @@ class EpisodeError(InfrastructureError):
     def __init__(self, message: str, trajectories: list[Trajectory]) -> None:
         super().__init__(message)
         self.trajectories = trajectories
-
-
-def world_seed(seed: int, group_id: str) -> int:
-    """Return the seed of a group's world, the same for all its siblings."""
-    return seed_of("world", seed, group_id)
 
 
 def play(
@@ -77,6 +63,8 @@ def play(
     Raises UserError if a task's opening does not fit into `context`, EpisodeError if
     the environment raised; either way after all other episodes have been played.
     """
+    if not requests:
+        return []
     with sampling_mode(policy.model):
         run = _Run(
             environment, policy, requests, sampling, context, max_turns, seed, policy_version, on_episode, greedy
@@ -87,21 +75,6 @@ def play(
             run.close()
     run.raise_failures()
     return [run.finished[index] for index in range(len(requests))]
-
-
-@dataclass
-class _Live:
-    """An episode that holds a row."""
-
-    index: int
-    request: EpisodeRequest
-    episode: Episode
-    seed: int
-    shown: list[int]
-    """Prompt ids of the turn in progress."""
-    tokens: int
-    """Length of the episode, `shown` included."""
-    turns: list[Turn] = field(default_factory=list)
 
 
 @dataclass
@@ -144,12 +117,12 @@ class _Run:
         self.patience = max(1, rows // 8)
         """Rows that may wait for a prefill while others decode."""
         self.free = list(range(rows))
-        self.live: dict[int, _Live] = {}
+        self.live: dict[int, LiveEpisode] = {}
         self.waiting: list[_Chunk] = []
         self.finished: dict[int, Trajectory] = {}
         self.failures: list[tuple[Task, Exception]] = []
         self.next = 0
-        self.held: _Live | None = None
+        self.held: LiveEpisode | None = None
         """An episode whose opening lacks the shared prefix: it starts when the others have ended."""
         self.prefix: list[int] | None = None if self.sampler.packed else []
         """Start of every opening, kept once; None until the first opening is known."""
@@ -172,8 +145,7 @@ class _Run:
     def close(self) -> None:
         """Release the worlds of episodes that are still live."""
         for live in [*self.live.values(), *([self.held] if self.held else [])]:
-            with suppress(Exception):
-                live.episode.close()
+            live.close()
 
     def raise_failures(self) -> None:
         """Raise what went wrong, if anything did."""
@@ -206,7 +178,7 @@ class _Run:
             else:
                 self.waiting.append(_Chunk([row], ids, group))
 
-    def _next_live(self) -> _Live | None:
+    def _next_live(self) -> LiveEpisode | None:
         """Open the next episode that can be opened."""
         if self.held is not None:
             live, self.held = self.held, None
@@ -215,28 +187,19 @@ class _Run:
             index, request = self.next, self.requests[self.next]
             self.next += 1
             self.to_come[request.group_id] -= 1
-            seed = world_seed(self.seed, request.group_id)
-            episode = None
             try:
-                episode = self.environment.reset(request.task, seed=seed)
-                ids = self.chat.opening_ids(episode.opening())
-                if len(ids) >= self.context:
-                    raise UserError(
-                        f"the opening has {len(ids)} tokens, the context {self.context}: raise model.context"
-                    )
+                return open_episode(self.environment, request, index, self.chat, seed=self.seed, context=self.context)
             except Exception as error:
-                self._fail(request.task, error, episode)
-                continue
-            return _Live(index, request, episode, seed, ids, len(ids))
+                self.failures.append((request.task, error))
         return None
 
-    def _fits_prefix(self, live: _Live) -> bool:
+    def _fits_prefix(self, live: LiveEpisode) -> bool:
         """Whether the opening starts with the shared prefix; agrees on a new one when no episode is live."""
         if self.prefix is not None and live.shown[: len(self.prefix)] == self.prefix:
             return True
         if self.live:
             return False
-        shared = self.chat.shared_ids(live.episode.opening())
+        shared = self.chat.shared_ids(live.messages)
         # never longer than before, so that openings that differ empty the batch a few times at most
         self.prefix = common_start(shared if self.prefix is None else self.prefix, shared)[: len(live.shown) - 1]
         self.openings.clear()
@@ -278,53 +241,20 @@ class _Run:
         """Give a row's message to its environment; queue the answer, or end the episode."""
         live = self.live[row]
         ids, logprobs = self.sampler.message(row)
-        live.tokens += len(ids)
-        assert self.sampler.total(row) == live.tokens, "the cache must hold exactly the episode's tokens"
-        text = self.chat.action_text(ids)
+        assert self.sampler.total(row) == live.tokens + len(ids), "the cache must hold exactly the episode's tokens"
         try:
-            step = live.episode.step(text)
-        except Exception as error:
-            self._fail(live.request.task, error, live.episode)
-            self._release(row)
-            return
-        live.turns.append(Turn(live.shown, ids, logprobs, text, step.call, step.result, step.subgoals))
-        if step.done:
-            self._finish(row, "finished")
-        elif len(live.turns) >= self.max_turns:
-            self._finish(row, "max_turns")
-        else:
-            live.shown = self.chat.observation_ids(step.result.content, ended=ids[-1] == self.chat.end_id)
-            live.tokens += len(live.shown)
-            if live.tokens >= self.context:
-                self._finish(row, "max_context")
-            else:
+            end = live.hear(ids, logprobs, self.chat, context=self.context, max_turns=self.max_turns)
+            if end is None:
                 self.waiting.append(_Chunk([row], live.shown))
-
-    def _finish(self, row: int, end: str) -> None:
-        live = self.live[row]
-        request = live.request
-        try:
-            verdict = live.episode.verdict()
-            live.episode.close()
-        except Exception as error:
-            self._fail(request.task, error, live.episode)
+                return
+            trajectory = live.judge(end, policy_version=self.policy_version, temperature=self.temperature)
+        except Exception as error:  # a broken world costs its own episode only
+            self.failures.append((live.request.task, error))
+            live.close()
             self._release(row)
             return
-        trajectory = Trajectory(
-            task_id=request.task.task_id,
-            family=request.task.family,
-            group_id=request.group_id,
-            sibling=request.sibling,
-            seed=live.seed,
-            policy_version=self.policy_version,
-            temperature=self.temperature,
-            turns=live.turns,
-            success=verdict.success,
-            progress=verdict.progress,
-            end=end,
-        )
-        self.finished[live.index] = trajectory
         self._release(row)
+        self.finished[live.index] = trajectory
         if self.on_episode is not None:
             self.on_episode(trajectory)
 
@@ -333,10 +263,3 @@ class _Run:
         self.sampler.free(row)
         self.free.append(row)
         self.free.sort()
-
-    def _fail(self, task: Task, error: Exception, episode: Any) -> None:
-        """Remember a broken episode, so that the others can go on."""
-        self.failures.append((task, error))
-        if episode is not None:
-            with suppress(Exception):
-                episode.close()

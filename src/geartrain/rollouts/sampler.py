@@ -11,6 +11,7 @@ Legend: R rows, S fed rows, M longest message, V vocabulary, U uniforms of a row
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,7 @@ from geartrain.rollouts.attention import attend_rows
 from geartrain.rollouts.cache import RowCache, Snapshot
 
 _NONE = -1
+_LOG = logging.getLogger(__name__)
 
 
 def trajectory_uniforms(seed: int, group_id: str, task_id: str, sibling: int, count: int) -> np.ndarray:
@@ -33,7 +35,7 @@ def trajectory_uniforms(seed: int, group_id: str, task_id: str, sibling: int, co
     return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def draw(logit_SV: Tensor, uniform_S: Tensor, temperature: float, *, greedy: bool = False) -> tuple[Tensor, Tensor]:
     """Draw one id per row by inverting the cumulative distribution; return ids and their log-probs, [S] each.
 
@@ -181,7 +183,7 @@ class Sampler:
         return logit_SV
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _packed_pass(model: Any, cache: RowCache, rows: np.ndarray, counts: np.ndarray, flat: np.ndarray) -> Any:
     position_1N = cache.feed_packed(rows, counts)
     id_1N = torch.from_numpy(flat)[None].to(cache.device)
@@ -197,7 +199,7 @@ def _packed_pass(model: Any, cache: RowCache, rows: np.ndarray, counts: np.ndarr
     return output.logits[0]
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _padded_pass(model: Any, cache: RowCache, rows: np.ndarray, counts: np.ndarray, flat: np.ndarray) -> Any:
     position_BT, mask = cache.feed_padded(rows, counts, model.dtype)
     id_BT = torch.zeros(position_BT.shape, dtype=torch.int64)
@@ -214,7 +216,7 @@ def _padded_pass(model: Any, cache: RowCache, rows: np.ndarray, counts: np.ndarr
     return output.logits[:, 0]
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _packing_works(model: Any) -> bool:
     """Whether a packed pass gives the model's own logits: two rows, a chunk and then one token each."""
     vocabulary = model.config.get_text_config().vocab_size
@@ -223,7 +225,8 @@ def _packing_works(model: Any) -> bool:
     try:
         _packed_pass(model, cache, np.array([0, 1]), np.array([4, 2]), ids[[0, 1, 2, 3, 5, 6]])
         found_SV = _packed_pass(model, cache, np.array([0, 1]), np.array([1, 1]), ids[[4, 7]])
-    except (NotImplementedError, AttributeError, TypeError, KeyError, RuntimeError):
+    except (NotImplementedError, AttributeError, TypeError, KeyError, RuntimeError) as error:
+        _LOG.info("%s: no packed passes, padded ones instead: %s", type(model).__name__, error)
         return False
     rows = [ids[[0, 1, 2, 3, 4]], ids[[5, 6, 7]]]
     own_SV = torch.stack(
