@@ -72,7 +72,7 @@ class EnvironmentSection(Section):
     source: Path = Path("data/raw/chinook.json")
     """Raw data that the worlds are built from; `make setup` fetches it."""
     prompt: Literal["full", "brief"] = "full"
-    """System prompt: "full" describes every tool and table; "brief" names the tools, which saves a small model's tokens."""
+    """System prompt: "full" describes every tool and table; "brief" names the tools and saves a small model tokens."""
     max_turns: Count = 26
     """Tool calls before an episode is cut; below a task's necessary steps it cannot succeed."""
     row_limit: Count = 12
@@ -183,14 +183,14 @@ class CriticSection(Section):
     clip: Positive = 5.0
     """Bound on the absolute label."""
     similarity: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
-    """Cosine of embeddings from which two states count as the same; None wants the same history of calls and answers."""
+    """Cosine of embeddings from which two states count as the same; None wants equal histories of calls and answers."""
     validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
 
 
 class PolicySection(Section):
     """Policy optimisation: GRPO's loss, a credit method's weights."""
 
-    recipe: str = "gear_a_sgcd"
+    recipe: Literal["grpo", "dr_grpo", "rloo", "sgcd_s", "gear_a", "gear_a_sgcd"] = "gear_a_sgcd"
     """A row of `geartrain.algorithms.recipe.RECIPES`; "grpo" is the control."""
     iterations: Count = 30
     tasks_per_iteration: Count = 16
