@@ -5,9 +5,10 @@ so that rows idle only at the very end. Chunks are cut by count alone: a run
 that was killed and resumed has the batches, hence the bits, of one that was not.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class Suite:
 
 def play_suite(
     suite: Suite,
-    policy: Policy,
+    load: Callable[[], Policy],
     *,
     work: Path,
     label: str,
@@ -79,13 +80,14 @@ def play_suite(
 
     Args:
         suite: tasks, seeds and limits.
-        policy: the model.
+        load: returns the model; called once, and only if something is left to play.
         work: folder of finished chunks; those that are there are not played again.
         label: name of the model in the files' names.
         on_episode: called with the number of episodes just finished.
         play: as `rollouts.collect.play`.
     """
     work.mkdir(parents=True, exist_ok=True)
+    load = cache(load)
     episodes: Episodes = {}
     for decoding in DECODINGS:
         requests = suite.requests(decoding)
@@ -96,7 +98,7 @@ def play_suite(
             if path.exists():
                 on_episode(len(chunk))
             else:
-                _play_chunk(path, suite, policy, chunk, decoding, on_episode, play)
+                _play_chunk(path, suite, load(), chunk, decoding, on_episode, play)
             played.extend(read_trajectories(path))
         episodes.update(_by_split(suite, decoding, played))
     return episodes
@@ -127,7 +129,7 @@ def _play_chunk(
         "greedy": decoding == "greedy",
     }
     played = play(suite.environment, policy, requests, on_episode=lambda _: on_episode(1), **options)
-    half = path.with_suffix(".half")
+    half = path.with_suffix(f".{os.getpid()}.half")
     write_trajectories(half, played)
     half.replace(path)
 

@@ -4,7 +4,7 @@ The task is the unit of every interval; `reports/evaluation/metrics.json` holds
 the main numbers, `tables.json` all of them, `episodes/` what was played.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from geartrain.config import Config
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.environments import load_environment
 from geartrain.errors import UserError
-from geartrain.models.backbone import load_policy
+from geartrain.models.backbone import Policy, load_policy
 from geartrain.progress import bar
 from geartrain.rollouts.comparison import compare_families, compare_models, describe_model
+from geartrain.rollouts.parallel import run_apart
 from geartrain.rollouts.probes import run_probes
 from geartrain.rollouts.suite import Episodes, Suite, play_suite, write_episodes
 from geartrain.seeds import seed_of
@@ -36,11 +37,11 @@ def run(job: Job) -> Metrics:
     """
     output = job.outputs["evaluation"]
     suite = load_suite(job.inputs["tasks"], job.config, EVALUATED)
-    episodes = {}
+    chunks = job.work / "chunks"
+    pieces = [(role, job.inputs[name], job.inputs["tasks"], job.config, chunks) for role, name in MODELS.items()]
     with bar("evaluation", total=len(MODELS) * suite.episodes) as advance:
-        for role, name in MODELS.items():
-            policy = load_policy(job.inputs[name], dtype=job.config.model.dtype, context=job.config.model.context)
-            episodes[role] = play_suite(suite, policy, work=job.work / "chunks", label=role, on_episode=advance)
+        run_apart(_play_model, pieces, threads=job.config.threads, on_progress=advance)
+    episodes = {role: play_suite(suite, _nothing_left, work=chunks, label=role) for role in MODELS}
     for role in MODELS:
         write_episodes(output / "episodes", role, episodes[role])
     tables = compare(suite, episodes["before"], episodes["after"])
@@ -67,9 +68,8 @@ def evaluate_model(
         UserError: the model or a split cannot be read, or every split is empty.
     """
     suite = load_suite(tasks, config, splits)
-    policy = load_policy(model, dtype=config.model.dtype, context=config.model.context)
     with bar("evaluation", total=suite.episodes) as advance:
-        episodes = play_suite(suite, policy, work=work, label="model", on_episode=advance)
+        episodes = play_suite(suite, lambda: _load(model, config), work=work, label="model", on_episode=advance)
     described = _describe(suite, episodes)
     return {"splits": described, "probes": _probe(suite), "settings": _settings(suite)}
 
@@ -122,6 +122,22 @@ def main_numbers(tables: dict[str, Any]) -> Metrics:
                     metrics[f"{name}_{key}"] = table["after"][key]
     metrics["probe_successes"] = sum(probe["successes"] for probe in tables["probes"].values())
     return metrics
+
+
+def _play_model(
+    role: str, model: Path, tasks: Path, config: Config, chunks: Path, on_episode: Callable[[int], Any]
+) -> None:
+    """Play everything with one model; may run in a process of its own."""
+    suite = load_suite(tasks, config, EVALUATED)
+    play_suite(suite, lambda: _load(model, config), work=chunks, label=role, on_episode=on_episode)
+
+
+def _load(model: Path, config: Config) -> Policy:
+    return load_policy(model, dtype=config.model.dtype, context=config.model.context)
+
+
+def _nothing_left() -> Policy:
+    raise AssertionError("every chunk has been played")
 
 
 def _describe(suite: Suite, episodes: Episodes) -> dict[str, Any]:

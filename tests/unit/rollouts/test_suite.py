@@ -18,7 +18,7 @@ def make_suite(chunk=7, **counts):
 def test_every_task_is_played_once_greedily_and_samples_times(tmp_path):
     suite = make_suite()
     seen = []
-    episodes = play_suite(suite, 0.7, work=tmp_path, label="after", on_episode=seen.append, play=Player())
+    episodes = play_suite(suite, lambda: 0.7, work=tmp_path, label="after", on_episode=seen.append, play=Player())
     assert set(episodes) == {(split, decoding) for split in ("test", "ood") for decoding in DECODINGS}
     assert [(t.task_id, t.sibling) for t in episodes["ood", "sampled"]] == [
         (f"ood-{i:03d}", sibling) for i in range(3) for sibling in range(2)
@@ -29,15 +29,15 @@ def test_every_task_is_played_once_greedily_and_samples_times(tmp_path):
 
 def test_both_models_get_the_same_requests_and_seed(tmp_path):
     suite, first, second = make_suite(), Player(), Player()
-    before = play_suite(suite, 0.7, work=tmp_path, label="before", play=first)
-    after = play_suite(suite, 0.7, work=tmp_path, label="after", play=second)
+    before = play_suite(suite, lambda: 0.7, work=tmp_path, label="before", play=first)
+    after = play_suite(suite, lambda: 0.7, work=tmp_path, label="after", play=second)
     assert first.calls == second.calls
     assert before == after
 
 
 def test_long_tasks_start_first_so_that_rows_do_not_idle(tmp_path):
     player = Player()
-    play_suite(make_suite(chunk=100), 0.7, work=tmp_path, label="x", play=player)
+    play_suite(make_suite(chunk=100), lambda: 0.7, work=tmp_path, label="x", play=player)
     assert [name for name, _ in player.calls[0][1]] == [
         *("test-001", "test-003", "ood-001"),
         *("test-000", "test-002", "test-004", "ood-000", "ood-002"),
@@ -53,21 +53,28 @@ def test_a_killed_run_plays_only_the_unfinished_chunks_and_ends_equal(tmp_path):
 
     suite, again = make_suite(), Player()
     with pytest.raises(KeyboardInterrupt):
-        play_suite(suite, 0.7, work=tmp_path / "killed", label="x", play=Killed())
+        play_suite(suite, lambda: 0.7, work=tmp_path / "killed", label="x", play=Killed())
     seen = []
-    resumed = play_suite(suite, 0.7, work=tmp_path / "killed", label="x", on_episode=seen.append, play=again)
+    resumed = play_suite(suite, lambda: 0.7, work=tmp_path / "killed", label="x", on_episode=seen.append, play=again)
     whole = Player()
-    assert resumed == play_suite(suite, 0.7, work=tmp_path / "whole", label="x", play=whole)
+    assert resumed == play_suite(suite, lambda: 0.7, work=tmp_path / "whole", label="x", play=whole)
     assert again.calls == whole.calls[2:]
     assert sum(seen) == suite.episodes
 
 
+def test_the_model_is_loaded_once_and_only_if_something_is_left(tmp_path):
+    loads = []
+    play_suite(make_suite(), lambda: loads.append(1) or 0.7, work=tmp_path, label="x", play=Player())
+    play_suite(make_suite(), lambda: loads.append(2) or 0.7, work=tmp_path, label="x", play=Player())
+    assert loads == [1]
+
+
 def test_a_half_written_chunk_is_played_again(tmp_path):
     suite, player = make_suite(), Player()
-    (tmp_path / "x-greedy-000000.half").write_bytes(b"torn")
-    play_suite(suite, 0.7, work=tmp_path, label="x", play=player)
+    (tmp_path / "x-greedy-000000.1.half").write_bytes(b"torn")
+    play_suite(suite, lambda: 0.7, work=tmp_path, label="x", play=player)
     assert len(player.calls) == 2 + 3
-    assert not list(tmp_path.glob("*.half"))
+    assert len(list(tmp_path.glob("*.parquet"))) == 2 + 3
 
 
 def test_an_id_in_two_splits_is_refused():
@@ -77,7 +84,7 @@ def test_an_id_in_two_splits_is_refused():
 
 
 def test_episodes_are_written_by_split_and_decoding(tmp_path):
-    episodes = play_suite(make_suite(), 0.7, work=tmp_path / "work", label="x", play=Player())
+    episodes = play_suite(make_suite(), lambda: 0.7, work=tmp_path / "work", label="x", play=Player())
     write_episodes(tmp_path / "episodes", "after", episodes)
     names = sorted(path.name for path in (tmp_path / "episodes").iterdir())
     assert names == [f"after_{split}_{decoding}.parquet" for split in ("ood", "test") for decoding in DECODINGS]

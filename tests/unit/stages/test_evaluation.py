@@ -23,7 +23,7 @@ def suite():
 
 
 def play(suite, skill, folder, label):
-    return play_suite(suite, skill, work=folder, label=label, play=Player())
+    return play_suite(suite, lambda: skill, work=folder, label=label, play=Player())
 
 
 def test_tables_show_the_gain_on_every_split_and_decoding(suite, tmp_path):

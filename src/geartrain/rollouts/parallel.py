@@ -1,0 +1,98 @@
+"""Independent pieces of work in processes of their own, one thread share each.
+
+A small model's decoding is a long row of tiny operations: a second thread
+hardly helps it, a second process nearly doubles it. What a piece computes does
+not depend on where it runs, so one process or several give the same bits.
+"""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from geartrain.errors import GeartrainError, InfrastructureError, UserError
+
+Work = Callable[..., None]
+"""Called with a piece's arguments and `on_progress`, a function of a count."""
+
+_POLL_SECONDS = 0.5
+_STOP = -1
+_shared: Any = None
+"""In a worker: the counter of what all workers have done."""
+
+
+def run_apart(
+    work: Work, pieces: Sequence[tuple[Any, ...]], *, threads: int, on_progress: Callable[[int], Any]
+) -> None:
+    """Run `work(*piece, on_progress)` for every piece; what it returns is on disk.
+
+    Args:
+        work: a function of a module, so that a fresh process finds it.
+        pieces: arguments of each call; they are pickled.
+        threads: cores to share; with fewer than two, or one piece, all runs in this process.
+        on_progress: told how much was done since it was last called.
+
+    Raises:
+        UserError: as raised by a piece.
+        InfrastructureError: as raised by a piece, or a process was killed (out of memory, most often).
+    """
+    workers = min(threads, len(pieces))
+    if workers < 2:
+        for piece in pieces:
+            work(*piece, on_progress)
+        return
+    context = multiprocessing.get_context("spawn")  # forking a process that runs threads deadlocks
+    counter = context.Value("q", 0)
+    setup = (counter, max(1, threads // workers), os.getpid())
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=setup) as pool:
+        futures = [pool.submit(_call, work, piece) for piece in pieces]
+        try:
+            _follow(futures, counter, on_progress)
+        except BaseException:
+            counter.value = _STOP
+            raise
+
+
+def _follow(futures: Sequence[Future[None]], counter: Any, on_progress: Callable[[int], Any]) -> None:
+    seen, waiting = 0, set(futures)
+    while waiting:
+        finished, waiting = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_EXCEPTION)
+        done = counter.value
+        if done > seen:
+            on_progress(done - seen)
+            seen = done
+        for future in finished:
+            try:
+                future.result()
+            except BrokenProcessPool as error:
+                problem = "a process of this stage was killed, most often for lack of memory"
+                raise InfrastructureError(f"{problem}. Lower `threads` to 1 or `sampling.rows`, run again.") from error
+
+
+def _set_up(counter: Any, threads: int, parent: int) -> None:
+    global _shared
+    _shared = counter, parent
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded, which is later than now
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def _call(work: Work, piece: tuple[Any, ...]) -> None:
+    try:
+        work(*piece, _count)
+    except UserError as error:
+        raise UserError(str(error)) from None
+    except GeartrainError as error:  # may carry what cannot be sent to another process
+        raise InfrastructureError(str(error)) from None
+
+
+def _count(done: int) -> None:
+    counter, parent = _shared
+    with counter.get_lock():
+        stopped = counter.value < 0
+        counter.value += 0 if stopped else done
+    if stopped or os.getppid() != parent:
+        os._exit(1)  # another piece failed, or the stage was killed: its next run must have the work to itself

@@ -1,0 +1,35 @@
+"""Pieces of work for processes of their own; each says what happened by a file or an error."""
+
+import os
+import signal
+
+from geartrain.errors import InfrastructureError, UserError
+
+
+def write(path, text, on_progress):
+    for _ in range(3):
+        on_progress(2)
+    path.write_text(f"{text} {os.environ.get('OMP_NUM_THREADS', '')}")
+
+
+def fail_as_user(path, text, on_progress):
+    raise UserError(f"{text}: mend it")
+
+
+def fail_with_baggage(path, text, on_progress):
+    class UnsendableError(InfrastructureError):
+        def __init__(self, first, second):
+            super().__init__(first)
+
+    raise UnsendableError(f"{text}: no disk", object())
+
+
+def die(path, text, on_progress):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def work_forever_unless_stopped(path, text, on_progress):
+    if text == "fails":
+        raise UserError("the other one failed")
+    while True:
+        on_progress(1)
