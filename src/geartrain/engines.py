@@ -68,7 +68,9 @@ def run_kfp(folder: Path, config: Config, until: str, say: Say) -> int:
     if until != ORDER[-1]:
         raise UserError(f"--until {until}: Kubeflow runs the whole pipeline; use --engine direct or dvc.")
     say("kfp.local: pipelines.training")
-    variables = {**process_environment(config.threads), "PYTHONPATH": str(root)}
+    # pipelines/ and components/ are never installed; the tasks run the package of the same checkout
+    search = os.pathsep.join([str(root), str(root / "src")])
+    variables = {**process_environment(config.threads), "PYTHONPATH": search}
     return _orchestrate(folder, [sys.executable, "-m", "pipelines.local", "--params", PARAMS], variables)
 
 

@@ -32,16 +32,16 @@ class Checkout:
         return subprocess.run(command, cwd=self.root, env=self.variables, capture_output=True, text=True, check=False)
 
 
-def make_checkout(root: Path) -> Checkout:
-    """Copy what a run needs to `root`, with the smoke profile as its `params.yaml`."""
+def make_checkout(root: Path, *, source: Path = ROOT) -> Checkout:
+    """Copy what a run needs from `source` to `root`, with the smoke profile as its `params.yaml`."""
     leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in COPIED:
-        source, target = ROOT / name, root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, target, ignore=leave_out) if source.is_dir() else shutil.copy(source, target)
-    shutil.copy(ROOT / "profiles/smoke.yaml", root / "params.yaml")
+        there, here = source / name, root / name
+        here.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(there, here, ignore=leave_out) if there.is_dir() else shutil.copy(there, here)
+    shutil.copy(source / "profiles/smoke.yaml", root / "params.yaml")
     (root / "data/raw").mkdir(parents=True)
-    shutil.copy(ROOT / "data/raw/chinook.json", root / "data/raw")
+    shutil.copy(source / "data/raw/chinook.json", root / "data/raw")
     return Checkout(root)
 
 

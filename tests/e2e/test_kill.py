@@ -28,7 +28,7 @@ REPRO = [sys.executable, "-m", "dvc", "repro"]
 @pytest.fixture(scope="module")
 def killed(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A checkout whose run was killed once per victim, at different stages, and then went through."""
-    checkout = make_checkout(tmp_path_factory.mktemp("killed"))
+    checkout = make_checkout(tmp_path_factory.mktemp("killed"), source=finished.root)
     seconds = _durations(finished.root)
     seed = int(os.environ.get("GEARTRAIN_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
     draw = random.Random(seed)
