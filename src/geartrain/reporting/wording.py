@@ -22,7 +22,7 @@ def compact(value: float) -> str:
     """Return a number in at most about six characters."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
-    return f"{value:.3f}" if abs(value) >= 0.01 else f"{value:.2e}"
+    return f"{value:.3f}" if abs(value) >= 0.01 else f"{value:.2g}"
 
 
 def duration(seconds: float) -> str:
