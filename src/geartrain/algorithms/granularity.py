@@ -88,11 +88,16 @@ def normalise_within_bounds(raw_NT: Tensor, mask_NT: Tensor, *, bound: float) ->
 def teacher_explanation_loss(
     mixture_NTK: Tensor, grain_NTK: Tensor, gap_NT: Tensor, mask_NT: Tensor, group_N: Tensor, *, entropy: float
 ) -> Tensor:
-    """Objective (a) of the grain weights: the fused advantage should explain the teacher's decisions.
+    """Objective of the grain weights: the fused advantage should explain the teacher's decisions.
 
-        L = -mean(fused(mixture) * standardised gap) - entropy * mean H(mixture)
+        L = -mean(fused(mixture) * target) - entropy * mean H(mixture)
+        target = gap, centred within its trajectory, standardised within its group
 
-    Only the mixture gets a gradient. The entropy is a *bonus*: descent raises it.
+    Only the mixture gets a gradient. The entropy is a *bonus*: descent raises
+    it. The gap is centred because W keeps a trajectory's total: only
+    differences inside a trajectory move credit, and a grain that is constant
+    there (the outcome) is the neutral choice when no other grain explains anything.
+    Source: the article on GEAR, repaired; the centring: ours.
 
     Args:
         mixture_NTK: grain weights, sum 1 over K; the output of the network in training.
@@ -105,7 +110,8 @@ def teacher_explanation_loss(
     Returns:
         A scalar.
     """
-    target_NT = standardise_by_group(gap_NT.detach(), mask_NT, group_N)
+    centred_NT = gap_NT.detach() - masked_mean(gap_NT.detach(), mask_NT, dim=1)[:, None]
+    target_NT = standardise_by_group(centred_NT, mask_NT, group_N)
     fused_NT = fuse(grain_NTK.detach(), mixture_NTK)
     bonus_NT = -(mixture_NTK * mixture_NTK.clamp(min=1e-12).log()).sum(-1)
     return -masked_mean(fused_NT * target_NT, mask_NT) - entropy * masked_mean(bonus_NT, mask_NT)

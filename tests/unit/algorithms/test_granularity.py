@@ -75,6 +75,18 @@ def test_teacher_explanation_finds_the_planted_grain(best):
     assert mixture[best] > 0.9
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_outcome_is_the_neutral_grain(sign):
+    # constant within a trajectory it moves no credit: it gives way to a grain that explains, not to one that misleads
+    generator = torch.Generator().manual_seed(6)
+    grains = torch.randn(6, 40, 3, generator=generator)
+    grains[..., 0] = torch.randn(6, 1, generator=generator)
+    gap = sign * grains[..., 1] - 0.5 * grains[..., 2] + 5 * grains[..., 0]
+    mask, group = torch.ones(6, 40, dtype=torch.bool), torch.tensor([0, 0, 0, 1, 1, 1])
+    mixture = _learn(lambda w: teacher_explanation_loss(w, grains, gap, mask, group, entropy=0.01))
+    assert mixture.argmax() == (1 if sign > 0 else 0)
+
+
 def test_the_articles_own_objective_picks_the_grain_with_the_lowest_advantage():
     # Literal: the weights are trained through -mean(log pi * fused advantage). -log pi is positive, so descent
     # makes the fused advantage small, whatever the teacher does. Documented here; not offered by the package.
