@@ -33,7 +33,7 @@ def find_profile(name: str) -> Path:
     Raises:
         UserError: there is no such file; the message lists the names.
     """
-    folders = [folder / "profiles" for folder in (Path.cwd(), project_root()) if folder is not None]
+    folders = [root / "profiles" for root in _roots()]
     for candidate in (Path(name), *(folder / f"{name}.yaml" for folder in folders)):
         if candidate.is_file():
             return candidate
@@ -74,12 +74,12 @@ def prepare(folder: Path, record: dict[str, Any], *, made_from: str) -> None:
     if not (params.is_file() and yaml.safe_load(params.read_text(encoding="utf-8")) == record):
         header = f"# made by: geartrain run, from {made_from}\n"
         artifacts.write_atomically(params, header + yaml.safe_dump(record, sort_keys=False))
-    root = project_root()
     for path in _named_files(config):
         link = folder / path
-        if root is not None and not path.is_absolute() and not link.exists() and (root / path).exists():
+        sources = [root / path for root in _roots() if (root / path).exists()]
+        if sources and not path.is_absolute() and not link.exists():
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to((root / path).resolve())
+            link.symlink_to(sources[0].absolute())
 
 
 def check(params: Path) -> Config:
@@ -91,7 +91,7 @@ def check(params: Path) -> Config:
     config = load_config(params)
     missing = missing_files(config)
     if missing:
-        hint = "  `make setup` fetches the raw data; other files are yours to provide"
+        hint = "  `make setup` fetches the raw data, `make smollm2` the weights of its profile; others are yours"
         raise UserError("\n".join([f"{params}: {len(missing)} problem(s)", *missing, hint]))
     return config
 
@@ -123,6 +123,11 @@ def exclusive(stage: str) -> Iterator[None]:
             print(f"{stage}: another process is at work on it here; waiting for it to end", file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _roots() -> list[Path]:
+    """Where profiles and raw data are looked for: here, then the checkout."""
+    return [root for root in (Path.cwd(), project_root()) if root is not None]
 
 
 def _named_files(config: Config) -> list[Path]:
