@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -27,10 +28,10 @@ PAUSES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 """Errors of the disk or the mount: the same call may succeed later."""
 
 
-def main() -> None:
+def main(command: Callable[[], object] = app) -> None:
     """Run the command line; a deliberate error becomes its message and exit code, any other keeps its traceback."""
     try:
-        app()
+        command()
     except GeartrainError as error:
         _fail(str(error), error.exit_code)
     except OSError as error:

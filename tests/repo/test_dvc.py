@@ -1,5 +1,7 @@
 """dvc.yaml is the graph that the stages declare, and it reruns what a change can reach."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,13 @@ def test_depends_on_the_code_that_it_imports(name: str, dvc: dict[str, Any], imp
     expected = sorted({path for path in map(_place, reached) if path})
     code = [path for path in dvc[name]["deps"] if path.startswith("src/")]
     assert code == expected, "\n".join(["the list should be:", *(f"      - {path}" for path in expected)])
+
+
+def test_ignore_rules_reach_no_output() -> None:
+    names = ("manifest.json", "quality.md", "build/x", "runs/x", "cache/x")
+    outputs = [str(folder / name) for folder in FOLDERS.values() for name in names]
+    command = [sys.executable, "-m", "dvc", "check-ignore", *outputs]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout == ""
 
 
 def _place(module: str) -> str | None:

@@ -1,10 +1,14 @@
 """The command line as a person meets it: exit codes, messages that name the mend, nothing started on bad input."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from geartrain import cli
+from geartrain.errors import InfrastructureError, UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,3 +87,31 @@ def test_config_show_prints_what_parses_back_with_the_changes(tmp_path: Path) ->
     (tmp_path / "shown.yaml").write_text(shown.stdout)
     assert "  iterations: 7\n" in shown.stdout
     assert geartrain("config", "check", str(tmp_path / "shown.yaml"), cwd=ROOT).stdout.endswith(": valid\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("mend this"), 2),
+        (InfrastructureError("try again"), 75),
+        (OSError(errno.ENOSPC, "No space left on device", "models/policy"), 75),
+    ],
+)
+def test_the_exit_code_says_whether_a_retry_may_help(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        cli.main(command)
+    assert ended.value.code == code
+    assert capsys.readouterr().err.startswith(f"error: {error}")
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    def command() -> None:
+        raise OSError(errno.ENOENT, "No such file", "weights")
+
+    with pytest.raises(FileNotFoundError):
+        cli.main(command)
