@@ -145,6 +145,9 @@ class PreferencesSection(Section):
     """Smallest difference in verified score (success, then progress) that makes a pair."""
     validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
     """Share of tasks whose pairs are held out; assigned by hash of the task, so growth moves none."""
+    forgeries_per_task: Annotated[int, Field(ge=0, le=4)] = 2
+    """Kinds of forged transcript (another task's work, no report, no look-up, padding) that each training task is set
+    against; 0 leaves the reward model open to them, high takes time from the real pairs."""
     max_rejected_share: Share = 0.5
     """The stage stops when more than this share of records is quarantined."""
 
@@ -158,10 +161,10 @@ class RewardModelSection(Section):
     """Longest text; the start of the transcript is cut, never its end. Low leaves out pairs with long answers,
     high costs time in every iteration of the policy."""
     epochs: Positive = 2.0
-    learning_rate: Positive = 1e-4
+    learning_rate: Positive = 3e-4
     batch_pairs: Count = 8
-    train_layers: Annotated[int, Field(ge=0)] = 2
-    """Topmost encoder layers that are trained; 0 trains the head alone."""
+    train_layers: Annotated[int, Field(ge=0)] = 1
+    """Topmost encoder layers that are trained; 0 trains the head alone, high costs time and fits few pairs no better."""
     patience: Count = 3
     """Validations without improvement before training stops; there are three an epoch."""
     margin_weight: NonNegative = 0.0

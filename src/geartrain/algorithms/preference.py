@@ -74,16 +74,3 @@ def fit_temperature(difference_P: Tensor) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if slope(middle) > 0 else (middle, high)
     return 2.0 / (low + high)
-
-
-def wilson_lower_bound(successes: float, trials: int, *, z: float = 1.645) -> float:
-    """Return the one-sided lower confidence bound of a share (95 % at the default z); 0 for no trials.
-
-    Source: Wilson 1927, the score interval.
-    """
-    if trials == 0:
-        return 0.0
-    share = successes / trials
-    centre = share + z * z / (2 * trials)
-    spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return (centre - spread) / (1 + z * z / trials)

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
-from geartrain.datasets.preferences import SPLITS, Built, Pair
+from geartrain.datasets.preferences import SIBLINGS, SPLITS, Built, Pair
 
 
 def quality_report(built: Built) -> dict[str, Any]:
-    """Return counts, margins, balance, length bias and losses; JSON-ready and deterministic."""
-    pairs = built.pairs
+    """Return counts, margins, balance, length bias and losses; JSON-ready and deterministic.
+
+    Forged pairs are counted apart; everything else speaks of siblings.
+    """
+    pairs = [pair for pair in built.pairs if pair.origin == SIBLINGS]
+    forged = [pair for pair in built.pairs if pair.origin != SIBLINGS]
     per_task = Counter(pair.task_id for pair in pairs)
     reasons = Counter(entry["reason"] for entry in built.quarantined)
     return {
@@ -21,6 +25,10 @@ def quality_report(built: Built) -> dict[str, Any]:
         "pairs": len(pairs),
         "pairs_by_split": {split: sum(pair.split == split for pair in pairs) for split in SPLITS},
         "pairs_by_family": dict(sorted(Counter(pair.family for pair in pairs).items())),
+        "forged_by_split": {
+            split: dict(sorted(Counter(pair.origin for pair in forged if pair.split == split).items()))
+            for split in SPLITS
+        },
         "tasks": len(per_task),
         "pairs_per_task": {str(count): tasks for count, tasks in sorted(Counter(per_task.values()).items())},
         "margin": _spread([pair.margin for pair in pairs]),
@@ -53,6 +61,7 @@ def to_markdown(report: dict[str, Any]) -> str:
     counts = ("records", "pairs", "tasks", "prompts_in_both_splits")
     lines += [f"| {name.replace('_', ' ')} | {report[name]} |" for name in counts]
     lines += [f"| pairs, {split} | {count} |" for split, count in report["pairs_by_split"].items()]
+    lines += [f"| forged pairs, {split} | {sum(c.values())} |" for split, c in report["forged_by_split"].items()]
     lines += [f"| margin, {name} | {value} |" for name, value in report["margin"].items()]
     lines += [f"| length: {name.replace('_', ' ')} | {value} |" for name, value in report["length"].items()]
     for title, key in (

@@ -31,9 +31,11 @@ SCHEMA = pa.schema(
         ("margin", pa.float64()),
         ("chosen_id", pa.string()),
         ("rejected_id", pa.string()),
+        ("origin", pa.string()),
     ]
 )
 SPLITS = ("train", "validation")
+SIBLINGS = "siblings"
 Score = Callable[[Trajectory], float]
 
 
@@ -51,6 +53,8 @@ class Pair:
     """Difference of the verified scores, > 0."""
     chosen_id: str
     rejected_id: str
+    origin: str = SIBLINGS
+    """Where the rejected text comes from: `SIBLINGS`, or the kind of forgery."""
 
 
 @dataclass(frozen=True)

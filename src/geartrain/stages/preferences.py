@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from geartrain.artifacts import write_atomically, write_json
+from geartrain.datasets.forgeries import forge
 from geartrain.datasets.preference_report import quality_report, to_markdown
 from geartrain.datasets.preferences import Built, build_pairs, read_siblings, write_pairs
 from geartrain.datasets.task_sets import read_tasks
@@ -36,15 +37,15 @@ def run(job: Job) -> Metrics:
     built.records += len(malformed)
     _check_share(built, section.max_rejected_share, str(source))
     _check_pairs(built, trajectories)
+    built.pairs += forge(built.pairs, per_task=section.forgeries_per_task)
     output = job.outputs["preferences"]
     report = quality_report(built)
     write_pairs(output / "pairs.parquet", built.pairs)
     write_json(output / "quarantine.json", built.quarantined)
     write_json(output / "quality.json", report)
     write_atomically(output / "quality.md", to_markdown(report))
-    return {
-        key: report[key] for key in ("records", "quarantined", "dropped_pairs", "pairs_by_split", "tasks", "length")
-    }
+    told = ("records", "quarantined", "dropped_pairs", "pairs_by_split", "forged_by_split", "tasks", "length")
+    return {key: report[key] for key in told}
 
 
 def _score(trajectory: Trajectory) -> float:

@@ -10,9 +10,8 @@ from geartrain.errors import UserError
 from geartrain.models.backbone import load_encoder
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
 from geartrain.stages.stage import Job, Metrics, stage
-from geartrain.training.reward_metrics import calibrate, is_trusted, summarise
+from geartrain.training.reward_metrics import calibrate, is_trusted, resistance, summarise
 from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare
-from geartrain.training.reward_probes import probe
 
 
 @stage(inputs=("preferences",), sections=("reward_model",))
@@ -33,7 +32,7 @@ def run(job: Job) -> Metrics:
     trainer = Trainer(model, prepared, _settings(job))
     with progress.bar("reward_model", total=trainer.total) as advance:
         history = trainer.run(job.work / "checkpoints", lambda record: advance(1, status=f"loss {record['loss']:.3f}"))
-    raw = {split: trainer.raw(split) for split in ("train", "validation")}
+    raw = {part: trainer.raw(part) for part in prepared.examples}
     model.calibration = calibrate(raw["train"], raw["validation"])
     train, validation = ([example.pair for example in prepared.examples[split]] for split in ("train", "validation"))
     model.trusted = is_trusted(validation, raw["validation"])
@@ -43,7 +42,7 @@ def run(job: Job) -> Metrics:
     return {
         **summarise(train, validation, raw["train"], raw["validation"]),
         "trusted": model.trusted,
-        "probes": probe(model, validation, bfloat16=has_fast_bfloat16()),
+        "resistance": resistance([example.pair for example in prepared.examples["probes"]], raw["probes"]),
         "temperature": round(model.calibration.temperature, 4),
         "left_out": {"too_long": prepared.too_long, "equal_once_cut": prepared.equal_once_cut},
         "steps": len(history),

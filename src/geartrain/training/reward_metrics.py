@@ -6,7 +6,7 @@ Legend: P pairs; columns of `raw_P2` are chosen and rejected.
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -17,13 +17,13 @@ from geartrain.algorithms.preference import (
     calibration_error,
     fit_temperature,
     pair_accuracy,
-    wilson_lower_bound,
 )
-from geartrain.datasets.preferences import Pair
+from geartrain.datasets.preferences import SIBLINGS, Pair
 from geartrain.models.reward_model import Calibration
 
 FEW_PAIRS = 8
 """Below this many held-out pairs the metrics say little, and `few_pairs` says so."""
+ONE_SIDED_90 = 1.282
 
 
 def calibrate(train_P2: Tensor, validation_P2: Tensor) -> Calibration:
@@ -33,7 +33,7 @@ def calibrate(train_P2: Tensor, validation_P2: Tensor) -> Calibration:
 
 
 def is_trusted(pairs: Sequence[Pair], raw_P2: Tensor) -> bool:
-    """Return whether the held-out pairs show, with 95 % confidence, that the model beats a coin.
+    """Return whether the held-out pairs show, with 90 % confidence, that the model beats a coin.
 
     The bar is low on purpose: it stops a model that learned nothing, which
     would add noise to every reward. Never passed without held-out pairs.
@@ -42,14 +42,20 @@ def is_trusted(pairs: Sequence[Pair], raw_P2: Tensor) -> bool:
 
 
 def accuracy_at_least(pairs: Sequence[Pair], raw_P2: Tensor) -> float:
-    """Return the one-sided 95 % lower bound (Wilson) of the accuracy; 0 for no pairs.
+    """Return the one-sided 90 % lower bound of the accuracy over tasks; 0 for no pairs.
 
     The task is the unit, not the pair: pairs of one task share its episodes.
+    One task all right and one all wrong are added, so that few tasks that
+    agree are no proof (after Agresti and Coull 1998; for means it is ours).
     """
     right_by_task: dict[str, list[float]] = defaultdict(list)
     for pair, difference in zip(pairs, _differences(raw_P2).tolist(), strict=True):
         right_by_task[pair.task_id].append(float(difference > 0) + 0.5 * float(difference == 0))
-    return wilson_lower_bound(sum(fmean(right) for right in right_by_task.values()), len(right_by_task))
+    shares = [fmean(right) for right in right_by_task.values()]
+    if not shares:
+        return 0.0
+    padded = [*shares, 0.0, 1.0]
+    return max(0.0, fmean(padded) - ONE_SIDED_90 * stdev(padded) / math.sqrt(len(padded)))
 
 
 def summarise(
@@ -62,8 +68,9 @@ def summarise(
     judged at the temperature of the other.
     """
     difference_P = _differences(validation_P2)
+    siblings = [pair for pair in train if pair.origin == SIBLINGS]
     return {
-        "pairs": {"train": len(train), "validation": len(validation)},
+        "pairs": {"train": len(siblings), "forged": len(train) - len(siblings), "validation": len(validation)},
         "validation_tasks": len({pair.task_id for pair in validation}),
         "few_pairs": len(validation) < FEW_PAIRS,
         "train_accuracy": _rounded(pair_accuracy(_differences(train_P2))),
@@ -72,9 +79,17 @@ def summarise(
         "validation_loss": _rounded(float(bradley_terry_loss(validation_P2[:, 0], validation_P2[:, 1]).mean())),
         "calibration_error_before": _rounded(calibration_error(difference_P)),
         "calibration_error_after": _rounded(_cross_fitted_error(difference_P)),
-        "validation_by_family": _by_family(validation, difference_P),
-        "length_baseline_accuracy": _rounded(length_baseline(train, validation)),
+        "validation_by_family": _grouped([pair.family for pair in validation], difference_P),
+        "length_baseline_accuracy": _rounded(length_baseline(siblings, validation)),
     }
+
+
+def resistance(probes: Sequence[Pair], raw_P2: Tensor) -> dict[str, dict[str, float | int | None]]:
+    """Return, by kind of forgery, the share of held-out tasks whose honest transcript scores higher.
+
+    Near one half, or below, a policy could please the model that way.
+    """
+    return _grouped([pair.origin for pair in probes], _differences(raw_P2))
 
 
 def length_baseline(train: Sequence[Pair], validation: Sequence[Pair]) -> float:
@@ -90,13 +105,13 @@ def length_baseline(train: Sequence[Pair], validation: Sequence[Pair]) -> float:
     return pair_accuracy(longer(validation) * (1.0 if prefers_long else -1.0))
 
 
-def _by_family(pairs: Sequence[Pair], difference_P: Tensor) -> dict[str, dict[str, float | int | None]]:
+def _grouped(names: Sequence[str], difference_P: Tensor) -> dict[str, dict[str, float | int | None]]:
     rows: dict[str, list[int]] = defaultdict(list)
-    for row, pair in enumerate(pairs):
-        rows[pair.family].append(row)
+    for row, name in enumerate(names):
+        rows[name].append(row)
     return {
-        family: {"accuracy": _rounded(pair_accuracy(difference_P[chosen])), "pairs": len(chosen)}
-        for family, chosen in sorted(rows.items())
+        name: {"accuracy": _rounded(pair_accuracy(difference_P[chosen])), "pairs": len(chosen)}
+        for name, chosen in sorted(rows.items())
     }
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from geartrain.algorithms.preference import bradley_terry_loss
-from geartrain.datasets.preferences import Pair
+from geartrain.datasets.preferences import SIBLINGS, Pair
 from geartrain.datasets.transcript import split
 from geartrain.models.reward_model import RewardModel, TextTooLongError, Tokens
 from geartrain.seeds import seed_of
@@ -59,7 +59,7 @@ class Prepared:
 
     texts: list[Tokens]
     examples: dict[str, list[Example]]
-    """By split."""
+    """"train" (forged pairs too), "validation" (siblings only), "probes" (forged pairs of held-out tasks)."""
     too_long: int
     """Pairs left out because an answer would be cut."""
     equal_once_cut: int
@@ -69,7 +69,7 @@ class Prepared:
 def prepare(model: RewardModel, pairs: Sequence[Pair]) -> Prepared:
     """Turn pairs into ids, each different text once; pairs that cannot be shown whole enough are left out."""
     index: dict[Tokens, int] = {}
-    examples: dict[str, list[Example]] = {"train": [], "validation": []}
+    examples: dict[str, list[Example]] = {"train": [], "validation": [], "probes": []}
     too_long = equal_once_cut = 0
     for pair in pairs:
         try:
@@ -81,7 +81,8 @@ def prepare(model: RewardModel, pairs: Sequence[Pair]) -> Prepared:
         if rows[0] == rows[1]:
             equal_once_cut += 1
             continue
-        examples[pair.split].append(Example(rows[0], rows[1], pair))
+        part = "probes" if pair.split == "validation" and pair.origin != SIBLINGS else pair.split
+        examples[part].append(Example(rows[0], rows[1], pair))
     return Prepared(list(index), examples, too_long, equal_once_cut)
 
 
@@ -91,6 +92,7 @@ class Trainer:
     def __init__(self, model: RewardModel, prepared: Prepared, settings: Settings) -> None:
         self._model = model
         self._settings = settings
+        self._examples = prepared.examples
         self._train, self._validation = prepared.examples["train"], prepared.examples["validation"]
         depth = len(model.encoder.encoder.layer)
         self._frozen = max(0, depth - settings.train_layers)
@@ -140,9 +142,9 @@ class Trainer:
         history: list[dict[str, float]] = state["history"]
         return history
 
-    def raw(self, split_name: str) -> Tensor:
-        """Return raw outputs of the split's pairs, [P, 2]: chosen, rejected."""
-        examples = self._train if split_name == "train" else self._validation
+    def raw(self, part: str) -> Tensor:
+        """Return raw outputs of the pairs of a part of `Prepared.examples`, [P, 2]: chosen, rejected."""
+        examples = self._examples[part]
         rows = sorted({row for example in examples for row in (example.chosen, example.rejected)})
         value_by_row: dict[int, float] = {}
         with torch.inference_mode():

@@ -8,7 +8,6 @@ from geartrain.algorithms.preference import (
     calibration_error,
     fit_temperature,
     pair_accuracy,
-    wilson_lower_bound,
 )
 
 
@@ -85,9 +84,3 @@ def test_temperature_of_few_pairs_all_right_is_not_certainty() -> None:
 @pytest.mark.parametrize(("differences", "expected"), [([], 1.0), ([-1.0, -2.0], 20.0), ([0.0, 0.0], 20.0)])
 def test_temperature_without_evidence(differences: list[float], expected: float) -> None:
     assert fit_temperature(torch.tensor(differences)) == expected
-
-
-def test_wilson_bound_of_known_shares() -> None:
-    assert wilson_lower_bound(0, 0) == 0.0
-    assert wilson_lower_bound(5, 10) < 0.5 < wilson_lower_bound(9, 10)
-    assert wilson_lower_bound(10, 10) == pytest.approx(10 / (10 + 1.645**2))

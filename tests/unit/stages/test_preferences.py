@@ -1,6 +1,7 @@
 """Stages `preferences` and `reward_model`, run as any shell runs them, on artifacts made here."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from geartrain.artifacts import verify, write_manifest
 from geartrain.config import Config, parse_config
-from geartrain.datasets.preferences import read_pairs
+from geartrain.datasets.forgeries import KINDS
+from geartrain.datasets.preferences import SIBLINGS, read_pairs
 from geartrain.datasets.task_sets import write_tasks
 from geartrain.environments.environment import Task
 from geartrain.errors import UserError
@@ -78,9 +80,13 @@ def test_pairs_and_their_report_are_written_and_sealed(workspace: Workspace) -> 
     folder = workspace.root / "preferences"
     verify(folder)
     pairs = read_pairs(folder / "pairs.parquet")
-    assert sum(metrics["pairs_by_split"].values()) == len(pairs) == 96
+    siblings_only = [pair for pair in pairs if pair.origin == SIBLINGS]
+    assert sum(metrics["pairs_by_split"].values()) == len(siblings_only) == 96
     assert {pair.split for pair in pairs} == {"train", "validation"}
-    assert all("good" in pair.chosen and "lost" in pair.rejected for pair in pairs)
+    assert all("good" in pair.chosen and "lost" in pair.rejected for pair in siblings_only)
+    assert metrics["forged_by_split"]["train"] == Counter(p.origin for p in pairs if p.split == "train") - Counter(
+        {SIBLINGS: 96}
+    )
     report = json.loads((folder / "quality.json").read_text())
     assert report["pairs"] == 96
     assert "Pairs by family" in (folder / "quality.md").read_text()
@@ -118,6 +124,7 @@ def test_a_model_is_trained_saved_and_explained(workspace: Workspace) -> None:
     assert metrics["trusted"] is True
     assert metrics["pairs"]["validation"] == sum(p["pairs"] for p in metrics["validation_by_family"].values())
     assert metrics["calibration_error_after"] is not None
+    assert metrics["resistance"].keys() <= KINDS.keys()
     assert metrics["length_baseline_accuracy"] == 0.5
     model = RewardModel.load(workspace.root / "reward_model")
     good, bad = (model.tokens("report a", f"query {word} a", "finished") for word in ("good", "lost"))
@@ -131,7 +138,7 @@ def test_few_pairs_are_enough_to_finish_without_trust(workspace: Workspace) -> N
     workspace.collect(siblings()[:4])
     workspace.preferences(pairs_per_task=1, validation_share=0.001)
     metrics = workspace.reward_model()
-    assert metrics["pairs"] == {"train": 1, "validation": 0}
+    assert metrics["pairs"] == {"train": 1, "forged": 1, "validation": 0}  # no other task to borrow from
     assert (metrics["few_pairs"], metrics["trusted"], metrics["validation_accuracy"]) == (True, False, None)
     assert RewardModel.load(workspace.root / "reward_model").trusted is False
 

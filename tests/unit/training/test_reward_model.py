@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,8 @@ import torch
 from geartrain.datasets.preferences import Pair
 from geartrain.models.backbone import load_encoder
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
-from geartrain.training.reward_metrics import calibrate, is_trusted, length_baseline, summarise
+from geartrain.training.reward_metrics import calibrate, is_trusted, length_baseline, resistance, summarise
 from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare
-from geartrain.training.reward_probes import probe
 from tests.fakes.tiny_bert import make_encoder
 
 SETTINGS = Settings(
@@ -206,7 +206,7 @@ def test_centred_rewards_have_mean_zero_and_calibration_fits_the_held_out_pairs(
 
 @pytest.mark.parametrize(
     ("right", "wrong", "trusted"),
-    [(3, 0, True), (2, 0, False), (5, 5, False), (6, 2, False), (36, 4, True), (0, 9, False)],
+    [(3, 0, True), (2, 0, False), (5, 5, False), (6, 3, False), (36, 4, True), (0, 9, False)],
 )
 def test_trust_needs_evidence(right: int, wrong: int, trusted: bool) -> None:
     raw_P2 = torch.tensor([[1.0, 0.0]] * right + [[0.0, 1.0]] * wrong)
@@ -218,12 +218,19 @@ def test_many_pairs_of_one_task_are_the_evidence_of_one() -> None:
     assert not is_trusted([pair] * 50, torch.tensor([[1.0, 0.0]] * 50))
 
 
-def test_probes_show_where_the_model_can_be_cheated() -> None:
+def test_forged_pairs_of_held_out_tasks_are_probes_and_no_evidence(tmp_path: Path) -> None:
+    forged = [replace(pair, origin="padded") for pair in make_pairs(2, 3)]
     model = RewardModel.new(*make_encoder(), max_tokens=32)
-    found = probe(model, make_pairs(0, 8), bfloat16=False)
-    assert set(found) == {"off_topic", "nothing_delivered", "nothing_looked_up"}
-    assert all(result == {"resisted": 0.0, "tasks": 8} for result in found.values())  # a zero head likes all alike
-    assert probe(model, [], bfloat16=False)["off_topic"] == {"resisted": None, "tasks": 0}
+    prepared = prepare(model, [*make_pairs(4, 2), *forged])
+    assert {part: len(examples) for part, examples in prepared.examples.items()} == {
+        "train": 6,
+        "validation": 2,
+        "probes": 3,
+    }
+    _, trainer = make_trainer([*make_pairs(), *forged])
+    trainer.run(tmp_path, nothing)
+    found = resistance([e.pair for e in prepared.examples["probes"]], trainer.raw("probes"))
+    assert found == {"padded": {"accuracy": 1.0, "pairs": 3}}
 
 
 def test_the_length_baseline_takes_its_direction_from_training() -> None:
@@ -240,7 +247,7 @@ def test_the_summary_says_how_many_and_for_whom() -> None:
     raw_P2 = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
     summary = summarise([], pairs, torch.empty(0, 2), raw_P2)
     assert summary["validation_accuracy"] == 0.75
-    assert summary["pairs"] == {"train": 0, "validation": 4}
+    assert summary["pairs"] == {"train": 0, "forged": 0, "validation": 4}
     assert summary["validation_by_family"] == {"a": {"accuracy": 1.0, "pairs": 2}, "b": {"accuracy": 0.5, "pairs": 2}}
     assert summary["train_accuracy"] is None
     assert summary["length_baseline_accuracy"] is not None
