@@ -44,6 +44,17 @@ class Batch:
     values: Mapping[str, Tensor]
     """Name -> float [B, T], 0 on padding."""
 
+    def to(self, device: torch.device) -> "Batch":
+        """Return the batch with its tensors on `device`."""
+        return Batch(
+            self.rows,
+            self.ids_BT.to(device),
+            self.attention_BT.to(device),
+            self.action_BT.to(device),
+            self.loss_BT.to(device),
+            {name: value_BT.to(device) for name, value_BT in self.values.items()},
+        )
+
 
 def make_sequence(ids: Sequence[int], action: Sequence[bool], loss: Sequence[bool] | None = None) -> TokenSequence:
     """Build a sequence from lists of equal length; without `loss`, every action token is trained."""
@@ -90,10 +101,13 @@ def split_by_budget(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return groups
 
 
-def microbatches(sequences: Sequence[TokenSequence], *, budget: int, pad_id: int = 0) -> Iterator[Batch]:
-    """Yield padded micro-batches that cover `sequences` once; see `split_by_budget`."""
+def microbatches(
+    sequences: Sequence[TokenSequence], *, budget: int, pad_id: int = 0, device: torch.device | None = None
+) -> Iterator[Batch]:
+    """Yield padded micro-batches that cover `sequences` once, on `device` if given; see `split_by_budget`."""
     for rows in split_by_budget([len(sequence) for sequence in sequences], budget):
-        yield collate(sequences, rows, pad_id=pad_id)
+        batch = collate(sequences, rows, pad_id=pad_id)
+        yield batch if device is None else batch.to(device)
 
 
 def restore_order(batches: Iterable[tuple[Batch, Tensor]], lengths: Sequence[int]) -> list[Tensor]:

@@ -74,7 +74,7 @@ def frozen_pass(
     """
     temperature = _common_temperature(trajectories)
     scores: list[FrozenScores | None] = [None] * len(trajectories)
-    for batch in microbatches(sequences, budget=microbatch_tokens):
+    for batch in microbatches(sequences, budget=microbatch_tokens, device=model.device):
         where_BT = batch.loss_BT if want_logprobs else torch.zeros_like(batch.loss_BT)
         scored = token_logprobs(
             model,
@@ -89,7 +89,7 @@ def frozen_pass(
             if scored.hidden_BTH is not None:
                 turns = _at_turns(scored.hidden_BTH[index], trajectories[row])
             # a copy: a view would keep the whole padded batch alive
-            scores[row] = FrozenScores(scored.logprob_BT[index, : len(sequences[row])].clone(), turns)
+            scores[row] = FrozenScores(scored.logprob_BT[index, : len(sequences[row])].cpu().clone(), turns)
     return [score for score in scores if score is not None]
 
 
@@ -159,7 +159,7 @@ def _at_turns(hidden_TH: Tensor, trajectory: Trajectory) -> TurnFeatures:
     before = [max(0, start - 1) for start, _ in spans]
     # an empty action (no room was left) ends where it starts
     last = [max(0, stop - 1) for _, stop in spans]
-    return TurnFeatures(hidden_TH[before].float(), hidden_TH[last].float())
+    return TurnFeatures(hidden_TH[before].float().cpu(), hidden_TH[last].float().cpu())
 
 
 def _common_temperature(trajectories: Sequence[Trajectory]) -> float:

@@ -73,7 +73,7 @@ class PolicyStep:
     ) -> Iterator[Tensor]:
         low, high, coefficient = self.section.clip_low, self.section.clip_high, self.section.kl_coefficient
         denominator = self.denominator(count_loss_tokens(sequences), len(sequences), self.context)
-        for batch in microbatches(sequences, budget=self.section.microbatch_tokens):
+        for batch in microbatches(sequences, budget=self.section.microbatch_tokens, device=self.model.device):
             scored = token_logprobs(
                 self.model, batch.ids_BT, batch.attention_BT, temperature=temperature, where_BT=batch.loss_BT
             )

@@ -78,6 +78,23 @@ def test_every_recipe_trains_and_reports(tmp_path, recipe):
         assert torch.equal(trainer.policy.model.get_output_embeddings().weight, before)
 
 
+def test_every_sampled_token_of_a_kept_trajectory_is_trained_once(tmp_path):
+    kept = []
+
+    class Watched(FragileWorld):
+        def score(self, trajectories):
+            scored = super().score(trajectories)
+            groups = {}
+            for trajectory, reward in zip(scored.trajectories, scored.rewards, strict=True):
+                groups.setdefault(trajectory.group_id, []).append((reward, sum(trajectory.action_mask())))
+            kept.extend(n for members in groups.values() if len({r for r, _ in members}) > 1 for _, n in members)
+            return scored
+
+    record = _trainer(tmp_path, make_config(minibatches=3), world_type=Watched).iterate(0)
+    assert record["trained_trajectories"] == len(kept)
+    assert record["trained_tokens"] == sum(kept)
+
+
 def test_two_kills_leave_no_trace(tmp_path):
     whole = _trainer(tmp_path / "whole", make_config())
     expected = whole.run()
