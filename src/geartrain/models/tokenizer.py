@@ -38,7 +38,7 @@ _MARK = r"[^\s\p{L}\p{M}\p{N}_]"
 PATTERN = "|".join(
     (
         _SCAFFOLD,
-        r"\p{N}",  # one digit
+        r"\p{N}{1,4}",  # a number's digits, so that a year is one token
         r" ?[\p{L}\p{M}_]+",  # a word or identifier with its leading space
         rf" ?(?:(?!{_SCAFFOLD}){_MARK})+",  # a run of marks, up to where scaffold begins
         r"\s+(?!\S)",  # white space, but for the space that belongs to the next word

@@ -33,7 +33,7 @@ class StepReport:
 
 
 class Engine:
-    """AdamW over one model in one process.
+    """AdamW over one model in one process, with Muon for its matrices where asked.
 
     Training code talks to `backward`, `step`, `state_dict` and
     `load_state_dict` only, so that an engine over several nodes can take this
@@ -51,8 +51,13 @@ class Engine:
         schedule: Schedule = "constant",
         betas: tuple[float, float] = (0.9, 0.95),
         weight_decay: float = 0.0,
+        matrices: Iterable[torch.nn.Parameter] = (),
+        matrix_learning_rate: float = 0.0,
     ) -> None:
-        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        """Take AdamW for `parameters` and Muon (arXiv 2502.16982) for `matrices`; both follow one schedule."""
+        plain = [parameter for parameter in parameters if parameter.requires_grad]
+        hidden = [parameter for parameter in matrices if parameter.requires_grad]
+        self.parameters = plain + hidden
         assert self.parameters, "nothing to train: no parameter requires a gradient"
         assert total_steps > 0, total_steps
         self._learning_rate = learning_rate
@@ -60,9 +65,15 @@ class Engine:
         self._gradient_clip = gradient_clip
         self._warmup_steps = warmup_steps
         self._schedule: Schedule = schedule
-        self._optimizer = torch.optim.AdamW(
-            self.parameters, lr=learning_rate, betas=betas, weight_decay=weight_decay, fused=_can_fuse(self.parameters)
-        )
+        self._optimizers: list[torch.optim.Optimizer] = []
+        if plain:
+            fused = _can_fuse(plain)
+            self._optimizers.append(
+                torch.optim.AdamW(plain, lr=learning_rate, betas=betas, weight_decay=weight_decay, fused=fused)
+            )
+        if hidden:
+            self._optimizers.append(torch.optim.Muon(hidden, lr=matrix_learning_rate, weight_decay=weight_decay))
+        self._peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in self._optimizers]
         self._loss = 0.0
         self._finite = True
         self.steps = 0
@@ -98,10 +109,9 @@ class Engine:
             norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self._gradient_clip))
         skipped = not math.isfinite(norm)
         if not skipped:
-            for group in self._optimizer.param_groups:
-                group["lr"] = learning_rate
-            self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+            self._apply(learning_rate / self._learning_rate)
+        for parameter in self.parameters:
+            parameter.grad = None
         report = StepReport(math.nan if skipped else norm, learning_rate, self._loss, skipped)
         self._count(skipped)
         self._loss, self._finite = 0.0, True
@@ -116,14 +126,22 @@ class Engine:
     def state_dict(self) -> dict[str, Any]:
         """Return optimiser moments and counters; the model's weights are the caller's."""
         counters = {name: getattr(self, name) for name in ("steps", "skipped", "skipped_in_a_row")}
-        return {"optimizer": self._optimizer.state_dict(), **counters}
+        return {"optimizers": [optimizer.state_dict() for optimizer in self._optimizers], **counters}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`'s value."""
-        self._optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         self.steps = state["steps"]
         self.skipped = state["skipped"]
         self.skipped_in_a_row = state["skipped_in_a_row"]
+
+    def _apply(self, share: float) -> None:
+        """Step every optimiser at `share` of its peak learning rate."""
+        for optimizer, peaks in zip(self._optimizers, self._peaks, strict=True):
+            for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+                group["lr"] = peak * share
+            optimizer.step()
 
     def _count(self, skipped: bool) -> None:
         self.steps += 1

@@ -25,6 +25,10 @@ class Plan:
 
     steps: Sequence[Sequence[int]]
 
+    def then(self, other: "Plan", *, offset: int) -> "Plan":
+        """Return this plan followed by `other`, whose sequences start at index `offset`."""
+        return Plan([*self.steps, *([index + offset for index in step] for step in other.steps)])
+
     @staticmethod
     def make(lengths: Sequence[int], *, epochs: float, batch_tokens: int, seed: int) -> "Plan":
         """Shuffle each epoch, cut it into steps of about `batch_tokens` tokens, stop after `epochs` (may be a part)."""
@@ -53,11 +57,12 @@ class Plan:
 
 
 def train_supervised(
-    model: torch.nn.Module,
+    model: Any,
     sequences: Sequence[TokenSequence],
     plan: Plan,
     *,
     learning_rate: float,
+    matrix_learning_rate: float | None,
     warmup: float,
     precision: str,
     microbatch_tokens: int,
@@ -74,7 +79,8 @@ def train_supervised(
         model: causal LM, trained in place.
         sequences: training sequences with their loss masks.
         plan: sequences of every step.
-        learning_rate: peak; rises over `warmup` (share of the steps), then falls as half a cosine.
+        matrix_learning_rate: peak of Muon for the matrices; None leaves them to AdamW.
+        learning_rate: peak of AdamW; rises over `warmup` (share of the steps), then falls as half a cosine.
         warmup: share of the steps, in [0, 1].
         precision: "float32", or "bfloat16" for autocast of the forward pass.
         microbatch_tokens: padded tokens per forward pass.
@@ -86,8 +92,12 @@ def train_supervised(
         UserError: the loss is not finite several steps in a row.
     """
     total = len(plan.steps)
+    matrices = [] if matrix_learning_rate is None else _hidden_matrices(model)
+    taken = {id(parameter) for parameter in matrices}
     engine = Engine(
-        model.parameters(),
+        [parameter for parameter in model.parameters() if id(parameter) not in taken],
+        matrices=matrices,
+        matrix_learning_rate=matrix_learning_rate or 0.0,
         learning_rate=learning_rate,
         total_steps=total,
         warmup_steps=round(warmup * total),
@@ -121,6 +131,12 @@ def train_supervised(
             save_checkpoint(work, _state(model, engine, history), step=step + 1)
     model.eval()
     return history
+
+
+def _hidden_matrices(model: Any) -> list[torch.nn.Parameter]:
+    """Return the weights that Muon is for: 2-D, and neither the embedding nor the output layer."""
+    ends = {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
+    return [parameter for parameter in model.parameters() if parameter.ndim == 2 and id(parameter) not in ends]
 
 
 def _losses(

@@ -31,8 +31,7 @@ Tables:
 """ + "\n".join(f"{table}({', '.join(columns)})" for table, columns in SCHEMA.items())
 _SHORTEST = render_call("finish", {})
 _SIGNATURES = " ".join(f"{spec.name}({', '.join(spec.parameters['properties'])})" for spec in SPECS)
-BRIEF = f"""You answer questions about a music shop. Each message is one JSON tool call, like {_SHORTEST}
-Tools: {_SIGNATURES}"""
+BRIEF = "You answer questions about a music shop. Each message is one JSON tool call."
 SYSTEM = {"full": FULL, "brief": BRIEF}
 
 

@@ -95,8 +95,7 @@ def sections(part: Part) -> list[str]:
         case Rank():
             return list(ORDINALS[: part.k])
         case Compare():
-            names = [MONTH_NAMES[int(month[5:]) - 1] for month in part.months]
-            return [*names, part.change] if part.change else names
+            return [*part.months, part.change] if part.change else list(part.months)
         case Drill():
             return list(part.levels)
         case Series():

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from geartrain.environments.analyst.questions import (
-    MONTH_NAMES,
     Compare,
     Drill,
     Part,
@@ -20,9 +19,9 @@ COMMON: Mapping[str, Sequence[str]] = {
         "I need the {k_best} {group_s} by {metric} for {period}, reported as {sections}.",
     ),
     "compare": (
-        "Give the {metric} of {entity} in {months}, reported as {sections}.{change}",
-        "What was the {metric} of {entity} in {months}? Report as {sections}.{change}",
-        "Compare the {metric} of {entity} over {months} and report as {sections}.{change}",
+        "Give the {metric} of {entity} in {months}, each reported under its month.{change}",
+        "What was the {metric} of {entity} in {months}? Report each under its month.{change}",
+        "Compare the {metric} of {entity} over {months} and report each under its month.{change}",
     ),
     "drill": (
         "Which {chain} had the {highest} {metric} in {period}? Report as {sections}.",
@@ -51,8 +50,8 @@ PARAPHRASED: Mapping[str, Sequence[str]] = {
         "Report as {sections} the {k_best} {group_s} by {metric} in {period}.",
     ),
     "compare": (
-        "In {months}, what was the {metric} of {entity}? I need {sections}.{change}",
-        "Report as {sections} the {metric} that {entity} had in {months}.{change}",
+        "In {months}, what was the {metric} of {entity}? I need each under its month.{change}",
+        "Under its month, report each {metric} that {entity} had in {months}.{change}",
     ),
     "drill": (
         "In {period}, find which {chain} had the {highest} {metric}, and report as {sections}.",
@@ -96,11 +95,9 @@ def fields(part: Part, sections: Sequence[str]) -> dict[str, str]:
     return {"metric": part.metric, "sections": ", ".join(sections)} | _FIELDS[part.kind](part, sections)
 
 
-def period_text(period: str) -> str:
-    """Return "2010" or "March 2010"."""
-    if len(period) == 4:
-        return period
-    return f"{MONTH_NAMES[int(period[5:]) - 1].capitalize()} {period[:4]}"
+def quoted(value: str) -> str:
+    """Return a value of the database as prompts write it: quoted, as in SQL, so that nothing has to be guessed."""
+    return f"'{value}'"
 
 
 def _rank(part: Rank, sections: Sequence[str]) -> dict[str, str]:
@@ -113,38 +110,33 @@ def _rank(part: Rank, sections: Sequence[str]) -> dict[str, str]:
         "group_s": singular if part.k == 1 else plural,
         "groups": plural,
         "highest": part.order,
-        "period": period_text(part.period) + (f" in {part.country}" if part.country else ""),
+        "period": quoted(part.period) + (f" in {quoted(part.country)}" if part.country else ""),
     }
 
 
 def _compare(part: Compare, sections: Sequence[str]) -> dict[str, str]:
-    names = [MONTH_NAMES[int(month[5:]) - 1].capitalize() for month in part.months]
+    names = [quoted(month) for month in part.months]
     change = ""
     if part.change:
         change = _CHANGES[part.change].format(first=names[0], last=names[-1], section=sections[-1])
-    months = f"{', '.join(names[:-1])} and {names[-1]} {part.months[0][:4]}"
-    return {
-        "entity": part.entity,
-        "months": months,
-        "sections": ", ".join(sections[: part.count]),
-        "change": change,
-    }
+    return {"entity": quoted(part.entity), "months": f"{', '.join(names[:-1])} and {names[-1]}", "change": change}
 
 
 def _drill(part: Drill, sections: Sequence[str]) -> dict[str, str]:
     chain = part.levels[0] + "".join(f", then {level} in it" for level in part.levels[1:])
-    return {"chain": chain, "highest": part.order, "best": _best(part.order), "period": period_text(part.period)}
+    return {"chain": chain, "highest": part.order, "best": _best(part.order), "period": quoted(part.period)}
 
 
 def _series(part: Series, sections: Sequence[str]) -> dict[str, str]:
     asks = [f"{_ASKS[ask]} as {section}" for ask, section in zip(part.asks, sections, strict=True)]
     listed = asks[0] if len(asks) == 1 else f"{', '.join(asks[:-1])} and {asks[-1]}"
-    return {"entity": part.entity, "year": part.year, "asks": listed}
+    return {"entity": quoted(part.entity), "year": quoted(part.year), "asks": listed}
 
 
 def _share(part: Share, sections: Sequence[str]) -> dict[str, str]:
-    some, whole = (part.genre, f"of {part.country}") if part.by_genre else (part.country, "of all countries")
-    return {"some": some, "whole": whole, "period": period_text(part.period)}
+    country = quoted(part.country)
+    some, whole = (quoted(part.genre), f"of {country}") if part.by_genre else (country, "of all countries")
+    return {"some": some, "whole": whole, "period": quoted(part.period)}
 
 
 def _singular(group: str) -> str:
@@ -166,5 +158,5 @@ _FIELDS: Mapping[str, Callable[..., dict[str, str]]] = {
 
 def recipient_text(to: str, who: str, section: str) -> str:
     """Return whom a mail goes to, in words; `who` is a name, or empty when it is the answer of `section`."""
-    person = who or f"the sales rep reported as {section}"
+    person = quoted(who) if who else f"the sales rep reported as {section}"
     return {"employee": person, "rep": f"the sales rep of {person}", "manager": f"the manager of {person}"}[to]
