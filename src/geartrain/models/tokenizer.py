@@ -3,8 +3,9 @@
 A tiny model spends its few steps on what it must decide, so the parts of a call
 that never change, `{"name": "query_database", "arguments": {"sql": "`, the
 joins `", "limit": ` and the closers `"}}`, are one pre-token each: BPE may
-learn them as one token, and the model chooses a tool in one step. Digits stand
-alone, so a number is copied digit by digit. Every text survives a round trip.
+learn them as one token, and the model chooses a tool in one step. Digits never
+join letters or marks, and at most four of them each other: a year may be one
+token, a long number is copied in pieces. Every text survives a round trip.
 """
 
 from collections.abc import Iterable
