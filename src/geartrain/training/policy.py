@@ -32,6 +32,8 @@ from geartrain.training.policy_step import PolicyStep
 from geartrain.trajectory import Trajectory
 
 MAX_EMPTY_IN_A_ROW = 5
+WARMUP_ITERATIONS = 3
+"""Adam's first steps move every weight by the full learning rate, however noisy its gradient."""
 TEACHER_SHARE = 0.25
 """Share of the groups that the teacher scores: its pass costs as much as the reference's, the mixture needs less."""
 SOLVED = 0.9
@@ -97,6 +99,8 @@ class PolicyTrainer:
             learning_rate=section.learning_rate,
             total_steps=section.iterations * section.minibatches,
             gradient_clip=section.gradient_clip,
+            warmup_steps=WARMUP_ITERATIONS * section.minibatches,
+            betas=(0.9, 0.99),
         )
         self._step = PolicyStep(policy.model, self._engine, section, assigner.recipe.denominator, context)
         self._empty_in_a_row = 0
