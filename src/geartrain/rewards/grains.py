@@ -5,10 +5,12 @@ by decoding prefixes of those ids, never by tokenising the text again
 (rl-faults B1, D9).
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from geartrain.rewards.grounding import UNGROUNDED_REWARD, ungrounded
 from geartrain.trajectory import Trajectory, Turn
 
 FAULT_REWARD = -1.0
@@ -32,10 +34,11 @@ def with_grains(trajectory: Trajectory, decoder: Decoder, *, invalid_call_reward
         invalid_call_reward: step reward added for a turn that was answered by an error; at most 0.
     """
     steps = step_rewards(trajectory, invalid_call_reward=invalid_call_reward)
-    turns = [
-        replace(turn, reward=reward, token_rewards=token_rewards(turn, decoder))
-        for turn, reward in zip(trajectory.turns, steps, strict=True)
-    ]
+    turns = []
+    seen = ""
+    for turn, reward in zip(trajectory.turns, steps, strict=True):
+        seen += decoder.decode(list(turn.prompt_ids), skip_special_tokens=False).casefold()
+        turns.append(replace(turn, reward=reward, token_rewards=token_rewards(turn, decoder, seen)))
     return replace(trajectory, turns=turns)
 
 
@@ -73,36 +76,53 @@ def _is_whole(value: float) -> bool:
     return abs(value - round(value)) < 1e-6
 
 
-def token_rewards(turn: Turn, decoder: Decoder) -> tuple[float, ...]:
-    """Return rewards aligned with `action_ids`; empty where nothing is known.
+def token_rewards(turn: Turn, decoder: Decoder, seen: str) -> tuple[float, ...]:
+    """Return rewards aligned with `action_ids`; empty where there is nothing to say.
 
-    A turn that was answered by an error whose character `position` is known
-    gives `FAULT_REWARD` to the token that covers this character; a position at
-    or past the end of the message, to its last token, which ended it too soon.
+    - A turn that was answered by an error whose character `position` is known
+      gives `FAULT_REWARD` to the token that covers this character; a position
+      at or past the end of the message, to its last token, which ended it too
+      soon. An unknown position charges no one.
+    - A quoted name that the agent never read gives `UNGROUNDED_REWARD` to its tokens.
+
+    `seen` is the casefolded text that the agent was shown before this turn.
     """
-    if turn.result.error is None or turn.result.position is None or not turn.action_ids:
+    position = None if turn.result.error is None else turn.result.position
+    spans = ungrounded(turn.action_text, seen)
+    if not turn.action_ids or (position is None and not spans):
         return ()
-    index = covering_token(turn.action_ids, turn.action_text, turn.result.position, decoder)
-    if index is None:
+    ends = token_ends(turn.action_ids, turn.action_text, decoder)
+    if ends is None:
         return ()
-    return tuple(FAULT_REWARD if i == index else 0.0 for i in range(len(turn.action_ids)))
+    rewards = [0.0] * len(ends)
+    for start, stop in spans:
+        for index in range(_covering(ends, start), _covering(ends, stop - 1) + 1):
+            rewards[index] = UNGROUNDED_REWARD
+    if position is not None and position >= 0:
+        rewards[_covering(ends, position)] = FAULT_REWARD
+    return tuple(rewards) if any(rewards) else ()
 
 
-def covering_token(ids: Sequence[int], text: str, position: int, decoder: Decoder) -> int | None:
-    """Return the index of the sampled token in which character `position` of `text` is complete.
+def token_ends(ids: Sequence[int], text: str, decoder: Decoder) -> list[int] | None:
+    """Return for each sampled id how many characters of `text` are complete once it is read.
 
-    None when the position is negative or `text` is not what the ids say. A
-    character spread over several tokens belongs to the one that completes it.
+    A character spread over several tokens is complete with the last of them.
+    None when `text` is not what the ids say.
     """
     whole = decoder.decode(list(ids), skip_special_tokens=False)
     offset = whole.find(text)
-    if position < 0 or offset < 0:
+    if offset < 0:
         return None
-    if position >= len(text):
-        return len(ids) - 1
+    ends = []
+    done = 0
     for index in range(len(ids)):
         decoded = decoder.decode(list(ids[: index + 1]), skip_special_tokens=False)
-        # what decodes the same as in the whole: half a character does not
-        if decoded[: offset + position + 1] == whole[: offset + position + 1]:
-            return index
-    return None
+        while done < min(len(decoded), len(whole)) and decoded[done] == whole[done]:
+            done += 1
+        ends.append(min(max(done - offset, 0), len(text)))
+    return ends
+
+
+def _covering(ends: Sequence[int], position: int) -> int:
+    """Return the token in which character `position` is complete; the last one for a position past the end."""
+    return min(bisect_right(ends, position), len(ends) - 1)

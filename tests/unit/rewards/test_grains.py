@@ -5,6 +5,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 from geartrain.rewards.grains import FAULT_REWARD, step_rewards, token_rewards, total_subgoals, with_grains
+from geartrain.rewards.grounding import UNGROUNDED_REWARD, ungrounded
 from geartrain.trajectory import Trajectory, Turn
 
 
@@ -72,7 +73,7 @@ def test_the_fault_lies_on_the_sampled_token_that_completes_the_character(
 ) -> None:
     ids = tokenizer.encode(text)
     rewards = token_rewards(
-        turn(action_ids=ids, action_text=text, error="malformed_json", position=position), tokenizer
+        turn(action_ids=ids, action_text=text, error="malformed_json", position=position), tokenizer, ""
     )
     assert len(rewards) == len(ids)
     assert rewards.index(FAULT_REWARD) == len(text[: position + 1].encode()) - 1
@@ -85,10 +86,51 @@ def test_a_message_that_ended_too_soon_is_charged_to_the_token_that_ended_it(
     text = '{"name": "finish"'
     ids = tokenizer.encode(text)
     rewards = token_rewards(
-        turn(action_ids=ids, action_text=text, error="malformed_json", position=len(text)), tokenizer
+        turn(action_ids=ids, action_text=text, error="malformed_json", position=len(text)), tokenizer, ""
     )
     assert rewards[-1] == FAULT_REWARD
     assert ids[-1] == tokenizer.END
+
+
+def test_the_tokens_of_a_name_that_was_never_read_are_charged(
+    tokenizer: ByteTokenizer, episode: Callable[..., Trajectory], turn: Callable[..., Turn]
+) -> None:
+    message = "{\"sql\": \"WHERE a = 'Brasil' AND b = 'Łódź' AND c = 'USA'\"}"
+    shown = "In Brazil and in łódź, what did the usa buy?"
+    say = {"action_ids": tokenizer.encode(message), "action_text": message}
+    first = turn(prompt_ids=tokenizer.encode(shown), **say)
+    second = turn(prompt_ids=tokenizer.encode("q1: Brasil"), **say)
+    before, after = with_grains(episode(turns=[first, second]), tokenizer, invalid_call_reward=0.0).turns
+    start = len(message[: message.index("Brasil")].encode())
+    assert [i for i, x in enumerate(before.token_rewards) if x] == list(range(start, start + len("Brasil")))
+    assert set(before.token_rewards) == {0.0, UNGROUNDED_REWARD}
+    assert after.token_rewards == ()  # by now it has read the name
+
+
+def test_a_fault_weighs_more_than_a_name_that_was_never_read(
+    tokenizer: ByteTokenizer, turn: Callable[..., Turn]
+) -> None:
+    message = "= 'Brasil'"
+    said = turn(action_ids=tokenizer.encode(message), action_text=message, error="sql_error", position=4)
+    rewards = token_rewards(said, tokenizer, "brazil")
+    assert rewards[3:9] == (*[UNGROUNDED_REWARD], FAULT_REWARD, *[UNGROUNDED_REWARD] * 4)
+
+
+@pytest.mark.parametrize(
+    ("message", "names"),
+    [
+        ("= '2010-03'", []),
+        ("LIKE '%Rock%'", ["%Rock%"]),
+        ("= 'O''Hara'", ["O''Hara"]),
+        ("= 'ab'", []),
+        ("= 'São Paulo' OR 'Rio'", ["São Paulo", "Rio"]),
+        ("it's \"one\" or 'two'", ["two"]),
+        ("'unclosed", []),
+    ],
+)
+def test_only_quoted_names_are_literals(message: str, names: list[str]) -> None:
+    assert [message[start:stop] for start, stop in ungrounded(message, "")] == names
+    assert ungrounded(message, message.casefold().replace("''", "'")) == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +147,7 @@ def test_nothing_known_is_nothing_charged(
     tokenizer: ByteTokenizer, turn: Callable[..., Turn], fields: dict[str, object]
 ) -> None:
     sampled = {"action_ids": tokenizer.encode("{ }"), "action_text": "{ }"}
-    assert token_rewards(turn(**{**sampled, **fields}), tokenizer) == ()
+    assert token_rewards(turn(**{**sampled, **fields}), tokenizer, "") == ()
 
 
 def test_filling_grains_keeps_the_sampled_ids(
