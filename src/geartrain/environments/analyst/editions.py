@@ -124,7 +124,7 @@ def _staff(fixture: Fixture, rng: random.Random) -> list[Row]:
     dealt = dict(zip(staff, seats, strict=True))
     rows: list[Row] = []
     for key, fields in shipped:
-        address = fields["email"].replace("@", f"{rng.randint(10, 99)}@")
+        address = fields["email"].replace("@", f"{rng.randint(1, 9)}@")
         rows.append((key, _name(fields), dealt.get(key, fields["reports_to"]), address))
     return rows
 
