@@ -109,6 +109,9 @@ class WarmStartSection(Section):
     Low leaves a model from scratch deaf to the prompt; high delays the later turns."""
     epochs: Positive = 1.5
     """Passes over the whole episodes (a fraction is allowed)."""
+    observation_loss: bool = True
+    """Whether tool results are learned beside the agent's messages: they repeat names and numbers, which teaches a
+    model from scratch to copy; off for pretrained weights."""
     optimizer: Literal["muon", "adamw"] = "muon"
     """Of the matrices; Muon learns to read the prompt in about half the steps. Use adamw for pretrained weights."""
     learning_rate: Positive = 1e-3
@@ -173,7 +176,8 @@ class RewardModelSection(Section):
     learning_rate: Positive = 3e-4
     batch_pairs: Count = 8
     train_layers: Annotated[int, Field(ge=0)] = 1
-    """Topmost encoder layers that are trained; 0 trains the head alone, high costs time and fits few pairs no better."""
+    """Topmost encoder layers that are trained; 0 trains the head alone, high costs time and fits few pairs no better.
+    """
     patience: Count = 3
     """Validations without improvement before training stops; there are three an epoch."""
     margin_weight: NonNegative = 0.0

@@ -44,7 +44,8 @@ def run(job: Job) -> Metrics:
         )
     )
     policy = _start(config, demonstrations)
-    sequences = [tokenize(demonstration, policy.chat) for demonstration in demonstrations]
+    learned = section.observation_loss
+    sequences = [tokenize(demonstration, policy.chat, observations=learned) for demonstration in demonstrations]
     kept = [sequence for sequence in sequences if len(sequence) <= config.model.context]
     openings = [first_turn(sequence) for sequence in kept]
     plan = _plan(openings, kept, section, config.seed)
@@ -76,19 +77,23 @@ def run(job: Job) -> Metrics:
     }
 
 
-def tokenize(demonstration: Demonstration, chat: ChatFormat) -> TokenSequence:
-    """Render a demonstration as the sampler would have: loss on what the expert wrote and its end of turn."""
+def tokenize(demonstration: Demonstration, chat: ChatFormat, *, observations: bool) -> TokenSequence:
+    """Render a demonstration as the sampler would have.
+
+    Loss on what the expert wrote and its end of turn; with `observations`, on
+    what the tools answered too. Never on the opening.
+    """
     ids = list(chat.opening_ids(demonstration.opening))
-    mask = [False] * len(ids)
+    action, loss = [False] * len(ids), [False] * len(ids)
     for index, exchange in enumerate(demonstration.exchanges):
-        action = chat.action_ids(exchange.action)
-        ids += action
-        mask += [True] * len(action)
+        parts = [(chat.action_ids(exchange.action), True)]
         if index + 1 < len(demonstration.exchanges):
-            suffix = chat.observation_ids(exchange.observation)
-            ids += suffix
-            mask += [False] * len(suffix)
-    return make_sequence(ids, mask)
+            parts.append((chat.observation_ids(exchange.observation), False))
+        for part, acted in parts:
+            ids += part
+            action += [acted] * len(part)
+            loss += [acted or observations] * len(part)
+    return make_sequence(ids, action, loss)
 
 
 def first_turn(sequence: TokenSequence) -> TokenSequence:
