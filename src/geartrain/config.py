@@ -153,7 +153,7 @@ class PreferencesSection(Section):
 
     pairs_per_task: Count = 4
     """At most this many pairs of one task, so that no task dominates."""
-    min_margin: Share = 0.1
+    min_margin: Share = 0.02
     """Smallest difference in verified score (success, then progress) that makes a pair."""
     validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
     """Share of tasks whose pairs are held out; assigned by hash of the task, so growth moves none."""

@@ -14,6 +14,7 @@ progress are not: a reward model would learn to read them.
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from geartrain.trajectory import Trajectory, Turn
@@ -32,7 +33,8 @@ _SQL_FILLER = re.compile(r"\b(?:SELECT|FROM|WHERE|AS v|BY v|AND|GROUP|ORDER|NATU
 def render(trajectory: Trajectory) -> str:
     """Return the transcript of a trajectory; the same turns give the same text."""
     turns = [turn for turn in trajectory.turns if turn.call is None or turn.call.name != "finish"]
-    steps = "; ".join(_step(turn) for turn in turns if not _delivers(turn))
+    runs = groupby(_step(turn) for turn in turns if not _delivers(turn))
+    steps = "; ".join(_repeated(clause, len(list(same))) for clause, same in runs)
     return steps + SEPARATOR + "; ".join([*_delivered(turns), _fold(trajectory.end).replace("_", " ")])
 
 
@@ -46,6 +48,10 @@ def split(transcript: str) -> tuple[str, str]:
 
 def _delivers(turn: Turn) -> bool:
     return turn.call is not None and turn.call.name in DELIVERING and turn.result.error is None
+
+
+def _repeated(clause: str, times: int) -> str:
+    return clause if times == 1 else f"{clause} x{times}"
 
 
 def _delivered(turns: Sequence[Turn]) -> list[str]:

@@ -35,6 +35,14 @@ def test_an_error_is_named_and_a_failed_delivery_delivers_nothing() -> None:
     assert render(episode(no_call, failed, end="max_turns")) == "error malformed json; error unknown handle\nmax turns"
 
 
+def test_the_same_fault_again_and_again_takes_one_clause() -> None:
+    fault = turn("generate_report", "error", error="unknown_handle", section="a", value="q9")
+    look = turn("list_tables", "invoice")
+    assert render(episode(fault, fault, fault, look, fault)) == (
+        "error unknown handle x3; list; error unknown handle\nfinished"
+    )
+
+
 def test_a_section_written_again_holds_the_last_and_every_mail_is_seen() -> None:
     text = render(
         episode(
