@@ -30,6 +30,7 @@ __all__ = [
     "Policy",
     "TokenScores",
     "build_policy",
+    "check_context",
     "load_encoder",
     "load_policy",
     "mean_pool",
@@ -117,12 +118,7 @@ def load_policy(path: Path, *, dtype: str = "float32", context: int | None = Non
         raise UserError(f"{path}: {found}. Expected {expected}.")
     tokenizer = _read("AutoTokenizer", path, "tokenizer")
     model = _read("AutoModelForCausalLM", path, "causal language model", dtype=getattr(torch, dtype))
-    limit = _longest(model.config, path)
-    if context is not None and limit is not None and context > limit:
-        raise UserError(
-            f"{path}: the model reads at most {limit} tokens, model.context asks for {context}. "
-            f"Lower model.context to {limit}."
-        )
+    limit = check_context(model, context or 0, str(path))
     tokenizer.model_max_length = context or limit or tokenizer.model_max_length
     return Policy(without_dropout(model).eval(), tokenizer, chat_format(tokenizer, str(path)))
 
@@ -193,17 +189,26 @@ def _register(function: Callable[..., Any]) -> str:
     return name
 
 
-def _longest(config: Any, path: Path) -> int | None:
-    """Return the longest sequence over which every layer attends to all that came before."""
+def check_context(model: Any, context: int, source: str = "the model") -> int | None:
+    """Return the longest sequence over which every layer of `model` attends to all that came before, if bounded.
+
+    Raises UserError if that is shorter than `context` tokens, or if there are layers of another kind.
+    """
+    config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
     if kinds - {"full_attention", "sliding_attention"}:
-        raise UserError(
-            f"{path}: layers of kind {', '.join(sorted(kinds))}; only attention layers can be sampled from."
-        )
+        found = ", ".join(sorted(kinds))
+        raise UserError(f"{source}: layers of kind {found}; only models of attention layers can be sampled from.")
     window = getattr(config, "sliding_window", None)
     slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
     limits = [getattr(config, "max_position_embeddings", None), window if slides else None]
-    return min((limit for limit in limits if limit), default=None)
+    limit: int | None = min((limit for limit in limits if limit), default=None)
+    if limit is not None and context > limit:
+        raise UserError(
+            f"{source}: the model reads at most {limit} tokens, model.context asks for {context}. "
+            f"Lower model.context to {limit}."
+        )
+    return limit
 
 
 def _convert_gguf(path: Path, folder: Path) -> None:

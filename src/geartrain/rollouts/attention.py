@@ -22,6 +22,9 @@ from torch import Tensor
 BLOCK = 16
 """Rows attended to together when decoding: more waste reads on short rows, fewer cost dispatch."""
 
+SEGMENT = 512
+"""Queries of one row at a time: bounds the memory of scores, and spares long prompts half of them."""
+
 _FOREIGN = ("softcap", "s_aux", "position_bias", "cu_seq_lens_q")
 
 
@@ -47,7 +50,7 @@ class LayerView:
     """Keys and values [G, P, D]."""
     pieces: list[Piece]
     decoding: bool
-    """Whether every piece is a block of rows with one token each; else every piece is one row."""
+    """Whether every piece is a block of rows with one token each; else every piece lies in one row."""
 
 
 def decode_pieces(rows: np.ndarray, lengths: np.ndarray, device: torch.device) -> list[Piece]:
@@ -66,11 +69,13 @@ def decode_pieces(rows: np.ndarray, lengths: np.ndarray, device: torch.device) -
 
 
 def segment_pieces(rows: np.ndarray, before: np.ndarray, counts: np.ndarray, device: torch.device) -> list[Piece]:
-    """Return one causal piece per row that brings `counts` new tokens after `before` old ones."""
+    """Return causal pieces of `rows` that bring `counts` new tokens after `before` old ones."""
     pieces, start = [], 0
     for row, old, count in zip(rows.tolist(), before.tolist(), counts.tolist(), strict=True):
-        bias_tL = torch.full((count, old + count), -torch.inf, device=device).triu_(old + 1)
-        pieces.append(Piece(slice(start, start + count), slice(row, row + 1), old + count, bias_tL))
+        for first in range(0, count, SEGMENT):
+            last = min(count, first + SEGMENT)
+            bias_tL = torch.full((last - first, old + last), -torch.inf, device=device).triu_(old + first + 1)
+            pieces.append(Piece(slice(start + first, start + last), slice(row, row + 1), old + last, bias_tL))
         start += count
     return pieces
 
@@ -102,7 +107,7 @@ def _decode(query_NGQD: Tensor, view: LayerView) -> Tensor:
             score = score + piece.bias
         if prefix_NGQP is not None:
             score = torch.cat((score, prefix_NGQP[piece.tokens]), -1)
-        weight = _softmax(score)
+        weight = score.softmax(-1, dtype=torch.float32).to(view.values.dtype)
         outputs.append(weight[..., : piece.span] @ view.values[piece.rows, :, : piece.span])
         weights.append(weight[..., piece.span :])
     output_NGQD = torch.cat(outputs)
@@ -122,7 +127,7 @@ def _segments(query_NGQD: Tensor, view: LayerView) -> Tensor:
         score_GQtL = (flat @ own).view(groups, heads, tokens, -1) + piece.bias
         if shared is not None:
             score_GQtL = torch.cat((score_GQtL, (flat @ shared[0].mT).view(groups, heads, tokens, -1)), -1)
-        weight = _softmax(score_GQtL).flatten(1, 2)
+        weight = score_GQtL.softmax(-1, dtype=torch.float32).to(view.values.dtype).flatten(1, 2)
         output = weight[..., : piece.span] @ view.values[piece.rows.start, :, : piece.span]
         if shared is not None:
             output = output + weight[..., piece.span :] @ shared[1]
@@ -135,7 +140,3 @@ def _meet(left_NGQX: Tensor, right_GXY: Tensor) -> Tensor:
     tokens, groups, heads, _ = left_NGQX.shape
     flat = left_NGQX.transpose(0, 1).reshape(groups, tokens * heads, -1)
     return (flat @ right_GXY).view(groups, tokens, heads, -1).transpose(0, 1)
-
-
-def _softmax(score: Tensor) -> Tensor:
-    return score.softmax(-1, dtype=torch.float32).to(score.dtype)

@@ -195,7 +195,8 @@ class _Run:
 
     def _fits_prefix(self, live: LiveEpisode) -> bool:
         """Whether the opening starts with the shared prefix; agrees on a new one when no episode is live."""
-        if self.prefix is not None and live.shown[: len(self.prefix)] == self.prefix:
+        known = self.prefix is not None and live.shown[: len(self.prefix)] == self.prefix
+        if self.prefix is not None and known and len(live.shown) > len(self.prefix):
             return True
         if self.live:
             return False

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geartrain.models.backbone import Policy, plain_attention
+from geartrain.models.backbone import Policy, check_context, plain_attention
 from geartrain.rollouts.attention import attend_rows
 from geartrain.rollouts.cache import RowCache, Snapshot
 
@@ -77,7 +77,10 @@ class Sampler:
 
         `packed` chooses the kind of forward pass (see `geartrain.rollouts.cache`);
         None takes the packed one if it gives this model's own logits on a probe.
+
+        Raises UserError if the model cannot read `context` tokens.
         """
+        check_context(policy.model, context)
         self.model = policy.model
         self.end_id = policy.chat.end_id
         self.temperature = temperature

@@ -82,7 +82,7 @@ def test_bad_folders_are_user_errors(saved, tmp_path):
     [
         ({"architectures": ["BertModel"], "model_type": "bert"}, "causal language model|tokenizer"),
         ({"model_type": "no_such_model"}, "cannot load a"),
-        ({"layer_types": ["linear_attention"] * 2}, "only attention layers"),
+        ({"layer_types": ["linear_attention"] * 2}, "only models of attention layers"),
         ({"sliding_window": 16}, "at most 16 tokens"),
     ],
 )

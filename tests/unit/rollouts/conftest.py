@@ -129,8 +129,9 @@ def untrained(kind: str) -> Policy:
         policy = Policy(model, tokenizer, chat_format(tokenizer, "chatml"))
     head = torch.nn.Linear(32, size["vocab_size"])
     with torch.no_grad():
-        policy.model.get_input_embeddings().weight.mul_(6)
-        head.weight.copy_(policy.model.get_input_embeddings().weight)
+        weight = policy.model.get_input_embeddings().weight
+        weight.mul_(0.12 / weight.std())
+        head.weight.copy_(weight)
         head.bias.zero_()
         head.bias[policy.chat.end_id] = 3.0
     policy.model.lm_head = head

@@ -1,11 +1,14 @@
 """The ragged cache: reuse equals a full forward pass, whatever was in the row before and whoever sits beside it."""
 
+import copy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from geartrain.errors import UserError
 from geartrain.rollouts.attention import attend_rows
 from geartrain.rollouts.sampler import Sampler
 
@@ -98,6 +101,29 @@ def test_buffers_grow_in_place_of_the_longest_row(policy, packed):
     close(sampler.prefill([(0, more)])[0], expected(policy, long + more))
     assert small < sampler.cache.layers[0][0].shape[2] <= CONTEXT
     close(sampler.prefill([(1, [6])])[0], expected(policy, [4, 5, 6]))
+
+
+def test_long_chunks_are_attended_to_in_parts(policy, monkeypatch):
+    monkeypatch.setattr("geartrain.rollouts.attention.SEGMENT", 7)
+    sampler = sampler_of(policy, True)
+    sampler.share(some_ids(23, 5))
+    fed = [(row, some_ids(count, row)) for row, count in enumerate((7, 8, 30, 1, 15, 6))]
+    for (_, ids), logit in zip(fed, sampler.prefill(fed), strict=True):
+        close(logit, expected(policy, some_ids(23, 5) + ids))
+
+
+def test_half_precision_is_packed_too(policy):
+    half = replace(policy, model=copy.deepcopy(policy.model).bfloat16())
+    sampler = Sampler(half, temperature=1.0, max_new_tokens=4, rows=2, context=64)
+    assert sampler.packed
+    ids = some_ids(9, 0)
+    found = sampler.prefill([(1, ids)])[0].float()
+    assert (found - expected(policy, ids)).abs().max() < 0.1 * expected(policy, ids).abs().max()
+
+
+def test_a_context_that_the_model_cannot_read_is_a_user_error(policy):
+    with pytest.raises(UserError, match="at most"):
+        Sampler(policy, temperature=1.0, max_new_tokens=4, rows=2, context=10**7)
 
 
 def test_changed_weights_change_what_a_new_sampler_says(policy):

@@ -101,7 +101,8 @@ def test_the_same_task_in_two_groups_is_played_twice(llama, game):
 
 
 def test_turns_hold_what_happened(policy, game, make_requests):
-    trajectories = play(game, policy, make_requests(game, 6, 4), sampling=sampling(), **LIMITS)
+    limits = LIMITS | {"max_turns": 12, "context": 512}
+    trajectories = play(game, policy, make_requests(game, 6, 4), sampling=sampling(), **limits)
     chat = policy.chat
     finished_messages = 0
     for trajectory in trajectories:
@@ -125,10 +126,13 @@ def test_turns_hold_what_happened(policy, game, make_requests):
         assert ids.count(chat.end_id) >= len(trajectory.turns)  # one end per message, sampled or shown
         assert trajectory.success == episode.verdict().success
         assert trajectory.progress == episode.verdict().progress
-        assert trajectory.end == ("finished" if episode.total >= int(episode.task.spec["target"]) else "max_turns")
+        reached = episode.total >= int(episode.task.spec["target"])
+        assert trajectory.end == (
+            "finished" if reached else "max_turns" if len(trajectory.turns) == 12 else "max_context"
+        )
         assert (trajectory.rewards, trajectory.turns[0].reward) == ({}, 0.0)
     assert finished_messages > 10
-    assert {t.end for t in trajectories} == {"finished", "max_turns"}
+    assert {t.end for t in trajectories} >= {"finished", "max_turns"}
 
 
 def test_a_full_context_ends_the_episode_and_is_told(policy, game, make_requests):
@@ -197,8 +201,9 @@ def test_openings_without_a_common_start_are_played_all_the_same(llama, game, ma
     plain = play(game, llama, requests, sampling=sampling(4), **LIMITS)
 
     def other_rules(episode):
-        system = {"role": "system", "content": "Rules " + "of the house. " * int(episode.task.task_id[-1])}
-        return [system, {"role": "user", "content": episode.task.prompt}]
+        number = int(episode.task.task_id[-1])
+        system = {"role": "system", "content": "Rules " + "of the house. " * number}
+        return [system, {"role": "user", "content": "" if number == 3 else episode.task.prompt}]
 
     monkeypatch.setattr(type(game.episodes[0]), "opening", other_rules)
     trajectories = play(game, llama, requests, sampling=sampling(4), **LIMITS)
