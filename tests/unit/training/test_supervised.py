@@ -28,14 +28,14 @@ def model() -> Any:
 SEQUENCES = [make_sequence([2, 3 + i % 8, 4, 5 + i % 5, 1], [False, True, True, True, True]) for i in range(12)]
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
 def train(net: Any, work: Path, *, matrices: float | None, stop_at: int | None = None) -> list[dict[str, float]]:
     def on_step(record: dict[str, float]) -> None:
         if record["step"] == stop_at:
-            raise Killed
+            raise KilledError
 
     return train_supervised(
         net,
@@ -54,7 +54,7 @@ def train(net: Any, work: Path, *, matrices: float | None, stop_at: int | None =
 
 def test_a_plan_covers_each_epoch_once_and_differs_between_epochs() -> None:
     plan = Plan.make([5] * 12, epochs=2.0, batch_tokens=15, seed=3)
-    epochs = [sum((list(s) for s in plan.steps[i : i + 4]), []) for i in (0, 4)]
+    epochs = [[index for step in plan.steps[i : i + 4] for index in step] for i in (0, 4)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(12))] * 2
     assert epochs[0] != epochs[1]
     assert plan == Plan.make([5] * 12, epochs=2.0, batch_tokens=15, seed=3)
@@ -75,7 +75,7 @@ def test_two_kills_leave_no_trace(tmp_path: Path, matrices: float | None) -> Non
     whole = model()
     history = train(whole, tmp_path / "whole", matrices=matrices)
     for stop in (3, 6):
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             train(model(), tmp_path / "killed", matrices=matrices, stop_at=stop)
     resumed = model()
     assert train(resumed, tmp_path / "killed", matrices=matrices) == history
