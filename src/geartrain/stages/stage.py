@@ -138,6 +138,7 @@ def _run(spec: StageSpec, body: Callable[[Job], Metrics], config: Config, inputs
         with _recorded(spec.name, digests, parameters) as published:
             staged = work / "output"
             staged.mkdir(parents=True, exist_ok=True)
+            _remove_half_written(staged)
             _pin_threads(config.threads)
             narrowed = Config.model_validate(parameters)
             metrics = body(Job(narrowed, dict(inputs), {spec.name: staged}, work))
@@ -148,6 +149,13 @@ def _run(spec: StageSpec, body: Callable[[Job], Metrics], config: Config, inputs
             published[spec.name] = manifest.digest
         shutil.rmtree(work, ignore_errors=True)
         return metrics
+
+
+def _remove_half_written(staged: Path) -> None:
+    """Remove what a killed run was writing: by our convention a file under its temporary name starts with a dot."""
+    for path in staged.rglob(".*"):
+        if path.is_file():
+            path.unlink()
 
 
 def _finished(target: Path, parameters: Mapping[str, Any], digests: Mapping[str, str]) -> Metrics | None:

@@ -107,3 +107,15 @@ def test_inputs_are_checked_before_work_starts(body: Body) -> None:
 def test_an_unknown_stage_is_named() -> None:
     with pytest.raises(UserError, match="the stages are tasks, warm_start"):
         stages.load_stage("polic")
+
+
+def test_a_file_that_a_killed_run_was_writing_is_not_published(body: Body, toy: StageSpec) -> None:
+    body.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        toy.run(Config(), {}, OUT)
+    (staged,) = stages.home().glob("work/toy-*/output")
+    (staged / "worlds").mkdir()
+    (staged / "worlds/.world.sqlite.4711").write_text("half")
+    body.error = None
+    toy.run(Config(), {}, OUT)
+    assert artifacts.verify(OUT["toy"]).files.keys() == {"result"}
