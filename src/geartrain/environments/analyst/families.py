@@ -28,7 +28,7 @@ from geartrain.environments.analyst.questions import (
 
 STEPS = range(4, 21)
 """Allowed lengths of the scripted solution."""
-BANDS = ((range(4, 7), 0.40), (range(7, 11), 0.35), (range(11, 21), 0.25))
+BANDS = ((range(4, 6), 0.50), (range(6, 9), 0.30), (range(9, 13), 0.14), (range(13, 21), 0.06))
 """Ranges of length and how often each is wanted."""
 _ATTEMPTS = 400
 
