@@ -39,7 +39,7 @@ def test_difficulty(tasks: Tasks) -> None:
     assert set(lengths) <= set(STEPS)
     assert min(lengths) == 4
     assert max(lengths) >= 18
-    assert 7.0 < fmean(lengths) < 9.5
+    assert 5.5 < fmean(lengths) < 8.0
 
 
 def test_flaw_sites_are_spread_evenly(tasks: Tasks) -> None:
