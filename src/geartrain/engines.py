@@ -80,11 +80,13 @@ ENGINES = {"direct": run_direct, "dvc": run_dvc, "kfp": run_kfp}
 def process_environment(threads: int, *, tied: bool = False) -> dict[str, str]:
     """Return this process's environment with the settings that must be there before torch is loaded.
 
-    Passive waiting leaves the second core to others between parallel regions; fixed threads make sums repeat.
+    Passive waiting leaves the second core to others between parallel regions; fixed threads make sums repeat. oneDNN
+    keeps a kernel for each shape it has met: with batches of any length its default of 1024 holds gigabytes.
     """
     settings = {
         "OMP_WAIT_POLICY": "PASSIVE",
         "OMP_NUM_THREADS": str(threads),
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "DVC_NO_ANALYTICS": "1",
