@@ -1,13 +1,15 @@
 """How fast episodes are sampled, against `generate()` of transformers on the same episodes.
 
 One thread, CPU seconds, a Llama of the demo's size that has learned nothing, and
-a scripted environment whose answers cost nothing. Every message runs to
-`--message` tokens. `generate()` plays the same turns: the whole batch at once,
-left-padded, the conversation so far encoded anew for every turn. The default
-sizes are those of the demo environment's demonstrations.
+a scripted environment whose answers cost nothing. Messages, answers and episodes
+vary in length about the given means, as real ones do. `generate()` plays turns of
+the same kind: the whole batch at once, left-padded, the conversation so far
+encoded anew for every turn. The default sizes are those of the demo
+environment's demonstrations.
 """
 
 import argparse
+import math
 import random
 import time
 from dataclasses import dataclass
@@ -47,9 +49,9 @@ class Scripted:
 
     def step(self, message: str) -> Step:
         self.done += 1
-        # answers from a third to five thirds of the mean
-        size = self.options.observation * (1 + (self.done * 7 + len(message)) % 5) // 3
-        return Step(None, ToolResult(words(size, self.done)), (), done=self.done >= self.options.turns)
+        rng = random.Random(f"{self.task.task_id} {self.done} {message}")
+        size = round(self.options.observation * rng.uniform(0.3, 1.7))
+        return Step(None, ToolResult(words(size, self.done)), (), done=rng.random() < 1 / self.options.turns)
 
     def verdict(self) -> Verdict:
         return Verdict(success=False, subgoals={})
@@ -72,9 +74,9 @@ def ours(policy: Policy, options: argparse.Namespace) -> str:
             Scripted(options),  # type: ignore[arg-type]
             policy,
             requests,
-            sampling=SamplingSection(temperature=1.0, max_new_tokens=options.message, rows=options.rows),
+            sampling=SamplingSection(temperature=1.0, max_new_tokens=options.message * 4, rows=options.rows),
             context=options.context,
-            max_turns=options.turns,
+            max_turns=options.turns * 3,
             seed=0,
             policy_version=0,
         )
@@ -99,14 +101,21 @@ def theirs(policy: Policy, options: argparse.Namespace) -> str:
             ids_BT = torch.tensor([[0] * (longest - len(ids)) + ids for ids in histories])
             mask_BT = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in histories])
             output = policy.model.generate(
-                ids_BT, attention_mask=mask_BT, do_sample=True, top_k=0, max_new_tokens=options.message,
-                min_new_tokens=options.message, pad_token_id=0,
-            )  # fmt: skip
+                ids_BT,
+                attention_mask=mask_BT,
+                do_sample=True,
+                top_k=0,
+                max_new_tokens=options.message * 4,
+                pad_token_id=0,
+                eos_token_id=policy.chat.end_id,
+            )
             for row, episode in enumerate(episodes):
                 action = output[row, longest:].tolist()
+                ended = policy.chat.end_id in action
+                action = action[: action.index(policy.chat.end_id) + 1] if ended else action
                 sampled += len(action)
                 answer = episode.step(policy.chat.action_text(action)).result.content
-                histories[row] = [*histories[row], *action, *policy.chat.observation_ids(answer, ended=False)]
+                histories[row] = [*histories[row], *action, *policy.chat.observation_ids(answer, ended=ended)]
 
     _, seconds = measure(run)
     return f"generate()  {sampled / seconds:7.0f} tokens/CPU-s   {sampled} sampled"
@@ -120,8 +129,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=64, help="episodes at the same time")
     parser.add_argument("--episodes", type=int, default=192, help="episodes in all")
     parser.add_argument("--siblings", type=int, default=8)
-    parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--message", type=int, default=17, help="tokens of a message")
+    parser.add_argument("--turns", type=int, default=9, help="messages of an episode, about")
+    parser.add_argument("--message", type=int, default=17, help="tokens of a message, about")
     parser.add_argument("--observation", type=int, default=16, help="tokens of a tool's answer, about")
     parser.add_argument("--system", type=int, default=230, help="tokens of the system prompt, about")
     parser.add_argument("--task", type=int, default=50, help="tokens of the task, about")
@@ -135,10 +144,13 @@ def main() -> None:
     tokenizer = train_tokenizer([*texts, words(200, 1), "system user assistant tool " * 50], vocabulary=1024)
     section = TinyModel(hidden=options.hidden, layers=options.layers, heads=options.heads, context=options.context)
     policy = build_policy(tokenizer, section, seed=0)
+    head = torch.nn.Linear(options.hidden, len(policy.tokenizer))
     with torch.no_grad():
-        policy.model.get_input_embeddings().weight[policy.chat.end_id] = (
-            0  # the same for every vocabulary: ends are rare
-        )
+        policy.model.get_input_embeddings().weight.mul_(0.1)  # near-uniform: lengths depend on the bias alone
+        head.weight.copy_(policy.model.get_input_embeddings().weight)
+        head.bias.zero_()
+        head.bias[policy.chat.end_id] = math.log(len(policy.tokenizer) / options.message)
+    policy.model.lm_head = head
     for _ in range(options.repeat):
         print(ours(policy, options), flush=True)
         if not options.skip_generate:

@@ -38,12 +38,10 @@ def run(job: Job) -> Metrics:
     """Write a Hugging Face folder, `history.jsonl`, `credit_before.jsonl` and `credit_after.jsonl`.
 
     Raises:
-        UserError: an unknown recipe, an empty `val`, or a run that cannot learn or diverges.
+        UserError: an empty `val`, or a run that cannot learn or diverges.
     """
     config, section, output = job.config, job.config.policy, job.outputs["policy"]
-    recipe = RECIPES.get(section.recipe)
-    if recipe is None:
-        raise UserError(f"policy.recipe: no recipe {section.recipe!r}; there are {', '.join(RECIPES)}")
+    recipe = RECIPES[section.recipe]
     policy, start = (_load(job.inputs["warm_start"], config) for _ in range(2))
     critic = load_critic(job.inputs["critic"], policy.tokenizer.decode) if recipe.needs_critic else None
     assigner = CreditAssigner(

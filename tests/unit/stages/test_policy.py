@@ -4,11 +4,13 @@ import json
 import os
 import signal
 import traceback
+from typing import get_args
 
 import pytest
 
 from geartrain import artifacts, environments
-from geartrain.config import Config
+from geartrain.algorithms.recipe import RECIPES
+from geartrain.config import Config, PolicySection, parse_config
 from geartrain.datasets.task_sets import write_tasks
 from geartrain.errors import UserError
 from geartrain.models.backbone import load_policy, save_policy
@@ -111,10 +113,10 @@ def test_the_policy_stage_writes_a_loadable_model_its_history_and_its_credit(mad
     assert str(workspace) not in written  # no path of this machine
 
 
-def test_an_unknown_recipe_is_named_with_the_known_ones(made, workspace):
-    _critic(made, workspace / "critic")
-    with pytest.raises(UserError, match="no recipe 'ppo'; there are grpo, "):
-        _policy(made, workspace / "critic", workspace / "policy", recipe="ppo")
+def test_the_schema_knows_the_recipes_of_the_table_and_names_them():
+    assert set(get_args(PolicySection.model_fields["recipe"].annotation)) == set(RECIPES)
+    with pytest.raises(UserError, match=r"policy.recipe: Input should be 'grpo', 'dr_grpo'"):
+        parse_config({"policy": {"recipe": "ppo"}}, source="params.yaml")
 
 
 def _run_in_child(action):
