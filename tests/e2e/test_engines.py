@@ -8,7 +8,7 @@ import pytest
 from geartrain.stages.stage import ORDER
 from tests.e2e.checkout import Checkout, digests
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.xdist_group("e2e")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.xdist_group("e2e")]
 GEARTRAIN = [sys.executable, "-m", "geartrain"]
 
 
