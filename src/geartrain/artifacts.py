@@ -19,7 +19,9 @@ from typing import Any
 from geartrain.errors import InfrastructureError, UserError
 
 MANIFEST = "manifest.json"
-NOT_CODE_OF_A_RESULT = ("cli.py", "__main__.py", "reporting")
+NOT_CODE_OF_A_RESULT = frozenset(
+    ["cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "progress.py", "reporting", "walkthrough.py"]
+)
 """Parts of the package that cannot change what a stage computes."""
 
 
