@@ -38,6 +38,7 @@ class Scripted:
     options: argparse.Namespace
     task: Any = None
     done: int = 0
+    last: int = 0
     name: str = "scripted"
 
     def reset(self, task: Task, *, seed: int) -> "Scripted":
@@ -50,8 +51,10 @@ class Scripted:
     def step(self, message: str) -> Step:
         self.done += 1
         rng = random.Random(f"{self.task.task_id} {self.done} {message}")
+        if self.done == 1:
+            self.last = round(self.options.turns * rng.uniform(0.5, 1.5))
         size = round(self.options.observation * rng.uniform(0.3, 1.7))
-        return Step(None, ToolResult(words(size, self.done)), (), done=rng.random() < 1 / self.options.turns)
+        return Step(None, ToolResult(words(size, self.done)), (), done=self.done >= self.last)
 
     def verdict(self) -> Verdict:
         return Verdict(success=False, subgoals={})

@@ -30,6 +30,9 @@ __all__ = ["EpisodeError", "EpisodeRequest", "play", "world_seed"]
 _PREFILL_TOKENS = 8192
 """Tokens of one prefill pass; memory, never the result."""
 
+_PATIENCE = 4
+"""A prefill waits until one in so many episodes waits for it: more passes are dearer than a few idle rows."""
+
 
 class EpisodeError(InfrastructureError):
     """Some episodes broke. The others are in `trajectories`."""
@@ -114,8 +117,6 @@ class _Run:
             context=context,
             greedy=greedy,
         )
-        self.patience = max(1, rows // 8)
-        """Rows that may wait for a prefill while others decode."""
         self.free = list(range(rows))
         self.live: dict[int, LiveEpisode] = {}
         self.waiting: list[_Chunk] = []
@@ -137,7 +138,7 @@ class _Run:
             if not self.live:
                 return
             waiting = sum(len(chunk.rows) for chunk in self.waiting)
-            ready = waiting >= self.patience or not self.sampler.active.any()
+            ready = waiting * _PATIENCE >= len(self.live) or not self.sampler.active.any()
             ended = self._show() if ready else self.sampler.step()
             for row in ended.tolist():
                 self._hear(row)
