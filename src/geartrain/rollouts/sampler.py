@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geartrain.models.backbone import Policy, check_context, plain_attention
-from geartrain.rollouts.attention import attend_rows
-from geartrain.rollouts.cache import RowCache, Snapshot
+from geartrain.models.backbone import Policy, check_context
+from geartrain.rollouts.cache import PagedCache, RaggedCache, Snapshot
+from geartrain.rollouts.padded import PaddedCache
 
 _NONE = -1
 _LOG = logging.getLogger(__name__)
@@ -75,8 +75,8 @@ class Sampler:
     ) -> None:
         """Allocate state for `rows` episodes of at most `context` tokens each.
 
-        `packed` chooses the kind of forward pass (see `geartrain.rollouts.cache`);
-        None takes the packed one if it gives this model's own logits on a probe.
+        `packed` chooses packed passes (`PagedCache`) or padded ones (`PaddedCache`); None
+        takes packed ones if they give this model's own logits on a probe.
 
         Raises UserError if the model cannot read `context` tokens.
         """
@@ -87,7 +87,8 @@ class Sampler:
         self.greedy = greedy
         self.context = context
         self.packed = _packing_works(self.model) if packed is None else packed
-        self.cache = RowCache(rows, context, device=self.model.device, packed=self.packed)
+        kind: type[RaggedCache] = PagedCache if self.packed else PaddedCache
+        self.cache = kind(rows, context, device=self.model.device)
         self.active = np.zeros(rows, dtype=bool)
         """Rows in mid-message, [R]."""
         self._ids = np.zeros((rows, max_new_tokens), dtype=np.int64)
@@ -115,10 +116,9 @@ class Sampler:
 
     def share(self, ids: Sequence[int]) -> None:
         """Make `ids` the start of every episode from now on: openings are given without it. Empties all rows."""
-        assert self.packed, "a padded pass has no shared prefix"
+        assert isinstance(self.cache, PagedCache), "a padded pass has no shared prefix"
         assert not self.active.any(), "episodes in progress keep the prefix they began with"
-        self.cache.prefix, self.cache.prefix_length = [], 0
-        self.cache.lengths[:] = 0
+        self.cache.clear()
         if ids:
             self.prefill([(0, ids)])
             self.cache.share_row(0)
@@ -132,7 +132,8 @@ class Sampler:
             fed.append([*([int(self._pending[row])] if self._pending[row] != _NONE else []), *ids])
         rows = np.array([chunks[index][0] for index in order])
         self._pending[rows] = _NONE
-        logit_SV = self._forward(rows, fed)
+        counts = np.array([len(ids) for ids in fed])
+        logit_SV = self.cache.run(self.model, rows, counts, np.concatenate([np.asarray(ids) for ids in fed]))
         back = np.argsort(order)
         return logit_SV if (back == np.arange(len(back))).all() else logit_SV[torch.from_numpy(back)]
 
@@ -146,7 +147,7 @@ class Sampler:
     def step(self) -> np.ndarray:
         """Draw one token on every active row; return the rows whose message ended."""
         rows = np.flatnonzero(self.active)
-        return self._advance(rows, self._forward(rows, self._pending[rows]))
+        return self._advance(rows, self.cache.run(self.model, rows, np.ones_like(rows), self._pending[rows]))
 
     def message(self, row: int) -> tuple[list[int], list[float]]:
         """Return the ids of a row's message and their log-probs, exactly as sampled."""
@@ -175,59 +176,16 @@ class Sampler:
         self.active[done] = False
         return done
 
-    def _forward(self, rows: np.ndarray, fed: Any) -> Tensor:
-        """Feed ascending rows, one id each (an array [S]) or several (a list of lists); return last logits [S, V]."""
-        if isinstance(fed, np.ndarray):
-            counts, flat = np.ones(len(rows), dtype=np.int64), fed
-        else:
-            counts, flat = np.array([len(ids) for ids in fed]), np.concatenate([np.asarray(ids) for ids in fed])
-        forward = _packed_pass if self.packed else _padded_pass
-        logit_SV: Tensor = forward(self.model, self.cache, rows, counts, flat)
-        return logit_SV
-
-
-@torch.no_grad()
-def _packed_pass(model: Any, cache: RowCache, rows: np.ndarray, counts: np.ndarray, flat: np.ndarray) -> Any:
-    position_1N = cache.feed_packed(rows, counts)
-    id_1N = torch.from_numpy(flat)[None].to(cache.device)
-    last_S = torch.from_numpy(np.cumsum(counts) - 1).to(cache.device)
-    with plain_attention(model, attend_rows):
-        output = model(
-            input_ids=id_1N,
-            position_ids=position_1N,
-            cache=cache,
-            use_cache=True,
-            logits_to_keep=0 if len(flat) == len(rows) else last_S,
-        )
-    return output.logits[0]
-
-
-@torch.no_grad()
-def _padded_pass(model: Any, cache: RowCache, rows: np.ndarray, counts: np.ndarray, flat: np.ndarray) -> Any:
-    position_BT, mask = cache.feed_padded(rows, counts, model.dtype)
-    id_BT = torch.zeros(position_BT.shape, dtype=torch.int64)
-    id_BT[torch.arange(id_BT.shape[1]) < torch.from_numpy(counts)[:, None]] = torch.from_numpy(flat)
-    last_B1 = torch.from_numpy(counts - 1)[:, None].to(cache.device)
-    output = model(
-        input_ids=id_BT.to(cache.device),
-        attention_mask=mask,
-        position_ids=position_BT,
-        cache=cache,
-        use_cache=True,
-        logits_to_keep=last_B1,
-    )
-    return output.logits[:, 0]
-
 
 @torch.no_grad()
 def _packing_works(model: Any) -> bool:
     """Whether a packed pass gives the model's own logits: two rows, a chunk and then one token each."""
     vocabulary = model.config.get_text_config().vocab_size
     ids = np.arange(2, 12) % vocabulary
-    cache = RowCache(2, 16, device=model.device, packed=True)
+    cache, both = PagedCache(2, 16, device=model.device), np.array([0, 1])
     try:
-        _packed_pass(model, cache, np.array([0, 1]), np.array([4, 2]), ids[[0, 1, 2, 3, 5, 6]])
-        found_SV = _packed_pass(model, cache, np.array([0, 1]), np.array([1, 1]), ids[[4, 7]])
+        cache.run(model, both, np.array([4, 2]), ids[[0, 1, 2, 3, 5, 6]])
+        found_SV = cache.run(model, both, np.array([1, 1]), ids[[4, 7]])
     except (NotImplementedError, AttributeError, TypeError, KeyError, RuntimeError) as error:
         _LOG.info("%s: no packed passes, padded ones instead: %s", type(model).__name__, error)
         return False

@@ -10,6 +10,7 @@ import torch
 
 from geartrain.errors import UserError
 from geartrain.rollouts.attention import attend_rows
+from geartrain.rollouts.cache import PagedCache
 from geartrain.rollouts.sampler import Sampler
 
 CONTEXT = 400
@@ -81,9 +82,9 @@ def test_siblings_start_from_a_copy_and_then_go_their_own_way(policy, packed):
 def test_a_freed_row_leaks_nothing_into_the_next_episode(policy, packed):
     sampler = sampler_of(policy, packed)
     sampler.prefill([(row, some_ids(50, row)) for row in range(6)])
-    with torch.inference_mode():
-        for keys, values in sampler.cache.layers:
-            keys[2], values[2] = 1e4, -1e4  # what leaks shows
+    for keys, values in sampler.cache.layers:
+        place = (slice(None), sampler.cache.place[2]) if packed else 2
+        keys[place], values[place] = 1e4, -1e4  # what leaks shows
     sampler.free(2)
     close(sampler.prefill([(2, [5, 6, 7])])[0], expected(policy, [5, 6, 7]))
     logits = sampler.prefill([(row, [8]) for row in range(6)])
@@ -96,11 +97,54 @@ def test_buffers_grow_in_place_of_the_longest_row(policy, packed):
     sampler = sampler_of(policy, packed, rows=2)
     long = some_ids(250, 0)
     sampler.prefill([(0, long), (1, [4, 5])])
-    small = sampler.cache.layers[0][0].shape[2]
+    small = sampler.cache.layers[0][0].numel()
     more = some_ids(140, 1)
     close(sampler.prefill([(0, more)])[0], expected(policy, long + more))
-    assert small < sampler.cache.layers[0][0].shape[2] <= CONTEXT
+    assert small < sampler.cache.layers[0][0].numel()
     close(sampler.prefill([(1, [6])])[0], expected(policy, [4, 5, 6]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_lives_of_rows_equal_full_passes(policy, monkeypatch, seed):
+    for module in ("attention", "cache"):
+        monkeypatch.setattr(f"geartrain.rollouts.{module}.PAGE", 8)
+    monkeypatch.setattr("geartrain.rollouts.cache._PATIENCE", 0.3)
+    moved = []
+    tidy = PagedCache.tidy
+    monkeypatch.setattr(PagedCache, "tidy", lambda cache: (moved.append(cache.place.copy()), tidy(cache)))
+    rng = np.random.default_rng(seed)
+    sampler = sampler_of(policy, True, rows=9)
+    prefix = some_ids(int(rng.integers(0, 20)), seed)
+    sampler.share(prefix)
+    history: dict[int, list[int]] = {row: [] for row in range(9)}
+    for step in range(40):
+        fed_rows = rng.permutation(9)[: rng.integers(1, 10)].tolist()
+        single = rng.random() < 0.6
+        fed = [(row, some_ids(1 if single else int(rng.integers(1, 20)), 100 * step + row)) for row in fed_rows]
+        for (row, ids), logit in zip(fed, sampler.prefill(fed), strict=True):
+            history[row] += ids
+            close(logit, expected(policy, prefix + history[row]))
+        for row in rng.permutation(9)[: rng.integers(0, 3)].tolist():
+            sampler.free(row)
+            history[row] = []
+        source, target = rng.permutation(9)[:2].tolist()
+        if history[source] and not history[target] and rng.random() < 0.5:
+            sampler.restore([target], sampler.snapshot(source))
+            history[target] = list(history[source])
+    assert len(moved) > 2
+    assert sampler.cache.lengths.tolist() == [len(history[row]) for row in range(9)]
+
+
+def test_rows_are_put_in_order_once_reading_in_vain_outweighs_moving(llama):
+    sampler = sampler_of(llama, True, rows=32)
+    sampler.prefill([(row, some_ids(40 if row % 4 else 150, row)) for row in range(32)])
+    for row in range(0, 32, 2):
+        sampler.free(row)
+    while sampler.cache.place.max() > 15:
+        sampler.prefill([(row, [5]) for row in range(1, 32, 2)])
+        assert sampler.cache.lengths.max() < 150
+    lengths = sampler.cache.lengths[np.argsort(sampler.cache.place)][16:]
+    assert (np.diff(lengths) <= 0).all()
 
 
 def test_long_chunks_are_attended_to_in_parts(policy, monkeypatch):
@@ -146,7 +190,7 @@ def test_packing_is_chosen_by_trying_it(policy, monkeypatch):
     assert Sampler(policy, temperature=1.0, max_new_tokens=4, rows=2, context=64).packed
     wrong = lambda *args, **kwargs: (attend_rows(*args, **kwargs)[0] * 1.5, None)  # noqa: E731
     wrong.__name__ = "wrong"
-    monkeypatch.setattr("geartrain.rollouts.sampler.attend_rows", wrong)
+    monkeypatch.setattr("geartrain.rollouts.cache.attend_rows", wrong)
     assert not Sampler(policy, temperature=1.0, max_new_tokens=4, rows=2, context=64).packed
 
 
