@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from geartrain.errors import UserError
+from geartrain.training.muon import Muon
 
 Schedule = Literal["constant", "cosine"]
 MAX_SKIPPED_IN_A_ROW = 3
@@ -72,7 +73,7 @@ class Engine:
                 torch.optim.AdamW(plain, lr=learning_rate, betas=betas, weight_decay=weight_decay, fused=fused)
             )
         if hidden:
-            self._optimizers.append(torch.optim.Muon(hidden, lr=matrix_learning_rate, weight_decay=weight_decay))
+            self._optimizers.append(Muon(hidden, lr=matrix_learning_rate, weight_decay=weight_decay))
         self._peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in self._optimizers]
         self._loss = 0.0
         self._finite = True
