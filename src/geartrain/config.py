@@ -38,6 +38,9 @@ class TinyModel(Section):
     layers: Count = 4
     """Depth; below 2 the model cannot copy from what it read."""
     heads: Count = 4
+    induction: bool = False
+    """Whether the initial weights can already copy what they read (an induction circuit; needs 2 layers). False leaves
+    copying to be learned, which takes a model from scratch most of a laptop's budget."""
     context: Count = 2048
     """Longest sequence, in tokens; an episode that would pass it ends as "max_context"."""
 
@@ -50,6 +53,8 @@ class TinyModel(Section):
     def _heads_divide_width(self) -> "TinyModel":
         if self.hidden % self.heads or (self.hidden // self.heads) % 2:
             raise ValueError(f"hidden ({self.hidden}) must be an even multiple of heads ({self.heads})")
+        if self.induction and self.layers < 2:
+            raise ValueError("induction needs 2 layers: one to mark the previous token, one to look for it")
         return self
 
 
@@ -103,10 +108,6 @@ class WarmStartSection(Section):
 
     demonstrations: Count = 2400
     """Expert episodes; few leave the policy unable to follow the format."""
-    opening_epochs: NonNegative = 2.0
-    """Passes over the first turns alone, before whole episodes: where a prompt is read, at a quarter of the tokens.
-
-    Low leaves a model from scratch deaf to the prompt; high delays the later turns."""
     epochs: Positive = 1.5
     """Passes over the whole episodes (a fraction is allowed)."""
     observation_loss: bool = True
@@ -120,10 +121,13 @@ class WarmStartSection(Section):
     """Of Muon, where it is used."""
     batch_tokens: Count = 2048
     """Tokens per optimiser step; a small model needs many steps more than it needs smooth ones."""
+    microbatch_tokens: Count = 1024
+    """Padded tokens per forward pass: memory and speed, never the result. High pads more and leaves the caches."""
     warmup: Share = 0.05
     """Share of the steps over which the learning rate rises linearly."""
-    precision: Literal["float32", "bfloat16"] = "bfloat16"
-    """Autocast of the forward pass; bfloat16 about halves the time where the CPU has it."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Autocast of the forward pass; bfloat16 halves the time on a CPU with AMX, and takes ten times as long on one that
+    emulates it."""
     checkpoint_every: Count = 100
     """Optimiser steps between checkpoints; a killed run repeats at most this many."""
 

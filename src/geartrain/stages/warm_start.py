@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from geartrain.artifacts import write_atomically
-from geartrain.config import Config, TinyModel, WarmStartSection
+from geartrain.config import Config, TinyModel
 from geartrain.datasets.demonstrations import Demonstration, demonstrate_all
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.environments import load_environment
@@ -47,18 +47,17 @@ def run(job: Job) -> Metrics:
     learned = section.observation_loss
     sequences = [tokenize(demonstration, policy.chat, observations=learned) for demonstration in demonstrations]
     kept = [sequence for sequence in sequences if len(sequence) <= config.model.context]
-    openings = [first_turn(sequence) for sequence in kept]
-    plan = _plan(openings, kept, section, config.seed)
+    plan = Plan.make(list(map(len, kept)), epochs=section.epochs, batch_tokens=section.batch_tokens, seed=config.seed)
     with bar("warm start", total=len(plan.steps)) as advance:
         history = train_supervised(
             policy.model,
-            [*openings, *kept],
+            kept,
             plan,
             learning_rate=section.learning_rate,
             matrix_learning_rate=section.matrix_learning_rate if section.optimizer == "muon" else None,
             warmup=section.warmup,
             precision=section.precision,
-            microbatch_tokens=section.batch_tokens,
+            microbatch_tokens=section.microbatch_tokens,
             checkpoint_every=section.checkpoint_every,
             work=job.work / "checkpoints",
             on_step=lambda record: advance(1, status=f"loss {record['loss']:.3f}"),
@@ -94,25 +93,6 @@ def tokenize(demonstration: Demonstration, chat: ChatFormat, *, observations: bo
             action += [acted] * len(part)
             loss += [acted or observations] * len(part)
     return make_sequence(ids, action, loss)
-
-
-def first_turn(sequence: TokenSequence) -> TokenSequence:
-    """Return a demonstration up to the end of its first action."""
-    action = sequence.action_T.tolist()
-    start = action.index(True)
-    stop = next((position for position in range(start, len(action)) if not action[position]), len(action))
-    return make_sequence(sequence.ids_T[:stop].tolist(), action[:stop])
-
-
-def _plan(
-    openings: Sequence[TokenSequence], whole: Sequence[TokenSequence], section: WarmStartSection, seed: int
-) -> Plan:
-    """First the openings, then the whole episodes, which come behind them in the list of sequences."""
-    parts = [
-        Plan.make([len(s) for s in sequences], epochs=epochs, batch_tokens=section.batch_tokens, seed=seed)
-        for sequences, epochs in ((openings, section.opening_epochs), (whole, section.epochs))
-    ]
-    return parts[0].then(parts[1], offset=len(openings))
 
 
 def _start(config: Config, demonstrations: Sequence[Demonstration]) -> Policy:

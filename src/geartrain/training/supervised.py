@@ -25,10 +25,6 @@ class Plan:
 
     steps: Sequence[Sequence[int]]
 
-    def then(self, other: "Plan", *, offset: int) -> "Plan":
-        """Return this plan followed by `other`, whose sequences start at index `offset`."""
-        return Plan([*self.steps, *([index + offset for index in step] for step in other.steps)])
-
     @staticmethod
     def make(lengths: Sequence[int], *, epochs: float, batch_tokens: int, seed: int) -> "Plan":
         """Shuffle each epoch, cut it into steps of about `batch_tokens` tokens, stop after `epochs` (may be a part)."""

@@ -6,7 +6,7 @@ from geartrain.config import TinyModel
 from geartrain.datasets.demonstrations import Demonstration, Exchange
 from geartrain.models.backbone import Policy, build_policy
 from geartrain.models.tokenizer import train_tokenizer
-from geartrain.stages.warm_start import first_turn, tokenize
+from geartrain.stages.warm_start import tokenize
 
 DEMONSTRATION = Demonstration(
     "t",
@@ -51,9 +51,3 @@ def test_ids_are_those_of_the_whole_conversation(policy: Policy) -> None:
         messages.append({"role": policy.chat.tool_role, "content": exchange.observation})
     ids = tokenize(DEMONSTRATION, policy.chat, observations=False).ids_T.tolist()
     assert policy.chat.full_ids(messages)[: len(ids)] == ids
-
-
-def test_the_first_turn_ends_with_its_action(policy: Policy) -> None:
-    sequence = first_turn(tokenize(DEMONSTRATION, policy.chat, observations=True))
-    assert spans(policy, sequence.ids_T.tolist(), sequence.loss_T.tolist()) == '{"name": "count"}<|im_end|>'
-    assert sequence.ids_T[-1] == policy.chat.end_id

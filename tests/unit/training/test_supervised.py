@@ -65,11 +65,6 @@ def test_a_part_of_an_epoch_is_allowed_and_none_is_nothing() -> None:
     assert Plan.make([5] * 12, epochs=0.0, batch_tokens=15, seed=3).steps == []
 
 
-def test_plans_follow_one_another() -> None:
-    both = Plan([[0, 1]]).then(Plan([[0], [1]]), offset=2)
-    assert [list(step) for step in both.steps] == [[0, 1], [2], [3]]
-
-
 @pytest.mark.parametrize("matrices", [None, 2e-2], ids=["adamw", "muon"])
 def test_two_kills_leave_no_trace(tmp_path: Path, matrices: float | None) -> None:
     whole = model()
