@@ -10,6 +10,7 @@ from typing import Any
 
 from geartrain.environments.analyst.flaws import FLAWLESS, Habits, mail_flaws
 from geartrain.environments.analyst.questions import Compare, Drill, Rank, Series, Share, flaw_sites, from_record
+from geartrain.environments.analyst.rendering import quote, unquote
 from geartrain.environments.environment import Task
 from geartrain.environments.tools import render_call
 from geartrain.trajectory import ToolResult
@@ -85,16 +86,11 @@ def select(group: str, metric: str, period: str, filters: Filters = (), tail: st
     source = next((_SOURCES[column] for column in _SOURCES if column in columns), "invoice")
     amount = (_OF_LINES if source.startswith("line") else _OF_INVOICES)[metric]
     when = f"month = '{period}'" if len(period) > 4 else f"month LIKE '{period}-%'"
-    where = " AND ".join([when, *(f"{_COLUMNS.get(c, c)} = '{quote(value)}'" for c, value in filters)])
+    where = " AND ".join([when, *(f"{_COLUMNS.get(c, c)} = {quote(value)}" for c, value in filters)])
     column = _COLUMNS.get(group, group)
     if not group:
         return f"SELECT {amount} AS v FROM {source} WHERE {where}"  # noqa: S608 - the agent's own query
     return f"SELECT {column}, {amount} AS v FROM {source} WHERE {where} GROUP BY {column}{tail}"  # noqa: S608
-
-
-def quote(text: str) -> str:
-    """Return text as the inside of an SQL string."""
-    return text.replace("'", "''")
 
 
 def _query(sql: str) -> Call:
@@ -116,7 +112,7 @@ def _handle(content: str) -> str:
 def _cell(content: str, row: int = 0) -> str:
     """Return the first cell of a row of a query's answer; "none" when there is no such row."""
     lines = content.split("\n")[2:]
-    return lines[row].split("|")[0] if row < len(lines) else "none"
+    return unquote(lines[row].split("|")[0]) if row < len(lines) else "none"
 
 
 def _metric(metric: str, flaws: Collection[str]) -> str:
@@ -185,16 +181,16 @@ def _mail(mail: Mapping[str, str], flaws: Collection[str], answers: Mapping[str,
     if "mail_forgotten" in flaws:
         return
     person = quote(mail["who"] or answers[mail["section"]])
-    boss = "SELECT email FROM employee WHERE employee_id = (SELECT manager_id FROM {} = '{}')"
+    boss = "SELECT email FROM employee WHERE employee_id = (SELECT manager_id FROM {} = {})"
     served = "customer JOIN employee ON employee_id = rep_id WHERE customer"
     if mail["to"] == "employee":
-        sql = f"SELECT email FROM employee WHERE employee = '{person}'"  # noqa: S608 - the agent's own query
+        sql = f"SELECT email FROM employee WHERE employee = {person}"  # noqa: S608 - the agent's own query
     elif mail["to"] == "manager":
         sql = boss.format("employee WHERE employee", person)
     elif "manager_for_rep" in flaws:
         sql = boss.format(served, person)
     else:
-        sql = f"SELECT email FROM {served} = '{person}'"  # noqa: S608 - the agent's own query
+        sql = f"SELECT email FROM {served} = {person}"  # noqa: S608 - the agent's own query
     content = yield _query(sql)
     yield "send_email", {"to": _cell(content), "subject": "report"}
 

@@ -18,10 +18,21 @@ def format_number(value: float) -> str:
 
 
 def format_cell(value: Cell) -> str:
-    """Return a cell as text."""
+    """Return a cell as SQL would write it, so that what was read can be asked for as it stands."""
     if value is None:
         return "NULL"
-    return clip(value, CELL_LIMIT) if isinstance(value, str) else format_number(value)
+    return quote(clip(value, CELL_LIMIT)) if isinstance(value, str) else format_number(value)
+
+
+def quote(text: str) -> str:
+    """Return text as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def unquote(literal: str) -> str:
+    """Return the text of an SQL string; anything else as it is."""
+    inner = len(literal) > 1 and literal[0] == literal[-1] == "'"
+    return literal[1:-1].replace("''", "'") if inner else literal
 
 
 def render(handle: str, table: Table, row_limit: int) -> str:

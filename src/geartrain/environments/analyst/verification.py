@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from geartrain.environments.analyst.questions import MONTH_NAMES
-from geartrain.environments.analyst.rendering import format_number
+from geartrain.environments.analyst.rendering import format_number, quote, unquote
 
 TOLERANCE = 0.01
 """Relative and absolute, whichever is wider."""
 
 _MONTH = re.compile(r"(\d{4})-(\d{2})")
+_QUOTED_AND_NUMBER = re.compile(r"('(?:[^']|'')+')(?:\s+(\S+))?")
 _LABEL_AND_NUMBER = re.compile(r"(.+?)[\s:|,=(]+(\S+?)\)?")
 
 
@@ -64,9 +65,13 @@ def section_key(name: str) -> str:
 
 
 def read_literal(text: str | float) -> Entry:
-    """Return a literal as an entry: a number, a label, or a label followed by a number."""
+    """Return a literal as an entry: a number, a label, or a label (quoted, as tools show it, or not) and a number."""
     if not isinstance(text, str):
         return Entry(None, float(text))
+    shown = _QUOTED_AND_NUMBER.fullmatch(text.strip())
+    number = _number(shown.group(2)) if shown and shown.group(2) else None
+    if shown and (number is not None or not shown.group(2)):
+        return Entry(unquote(shown.group(1)), number)
     value = _number(text)
     return Entry(None, value) if value is not None else Entry(text, None)
 
@@ -124,8 +129,9 @@ def mail_faults(facts: Mapping[str, Fact], recipient: str | None, outbox: Sequen
 
 def describe(entry: Entry) -> str:
     """Return an entry as text, for people and for tool answers."""
+    label = quote(entry.label) if entry.label else ""
     value = "" if entry.value is None else format_number(entry.value)
-    return " ".join(part for part in (entry.label, value) if part) or "empty"
+    return " ".join(part for part in (label, value) if part) or "empty"
 
 
 def _agrees(fact: Fact, entry: Entry) -> bool:

@@ -1,4 +1,7 @@
-"""Prompts: a sentence or two per part, in wordings for everyone and wordings kept for the paraphrase split."""
+"""Prompts: a sentence or two per part, in wordings for everyone and wordings kept for the paraphrase split.
+
+Values of the database are quoted, as in SQL and in the tools' answers, so that nothing has to be guessed.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,6 +13,7 @@ from geartrain.environments.analyst.questions import (
     Series,
     Share,
 )
+from geartrain.environments.analyst.rendering import quote
 
 COMMON: Mapping[str, Sequence[str]] = {
     "rank": (
@@ -95,11 +99,6 @@ def fields(part: Part, sections: Sequence[str]) -> dict[str, str]:
     return {"metric": part.metric, "sections": ", ".join(sections)} | _FIELDS[part.kind](part, sections)
 
 
-def quoted(value: str) -> str:
-    """Return a value of the database as prompts write it: quoted, as in SQL, so that nothing has to be guessed."""
-    return f"'{value}'"
-
-
 def _rank(part: Rank, sections: Sequence[str]) -> dict[str, str]:
     singular = _singular(part.group)
     plural = _PLURALS[part.group]
@@ -110,33 +109,34 @@ def _rank(part: Rank, sections: Sequence[str]) -> dict[str, str]:
         "group_s": singular if part.k == 1 else plural,
         "groups": plural,
         "highest": part.order,
-        "period": quoted(part.period) + (f" in {quoted(part.country)}" if part.country else ""),
+        "period": quote(part.period) + (f" in {quote(part.country)}" if part.country else ""),
     }
 
 
 def _compare(part: Compare, sections: Sequence[str]) -> dict[str, str]:
-    names = [quoted(month) for month in part.months]
+    names = [quote(month) for month in part.months]
     change = ""
     if part.change:
         change = _CHANGES[part.change].format(first=names[0], last=names[-1], section=sections[-1])
-    return {"entity": quoted(part.entity), "months": f"{', '.join(names[:-1])} and {names[-1]}", "change": change}
+    return {"entity": quote(part.entity), "months": f"{', '.join(names[:-1])} and {names[-1]}", "change": change}
 
 
 def _drill(part: Drill, sections: Sequence[str]) -> dict[str, str]:
     chain = part.levels[0] + "".join(f", then {level} in it" for level in part.levels[1:])
-    return {"chain": chain, "highest": part.order, "best": _best(part.order), "period": quoted(part.period)}
+    return {"chain": chain, "highest": part.order, "best": _best(part.order), "period": quote(part.period)}
 
 
 def _series(part: Series, sections: Sequence[str]) -> dict[str, str]:
     asks = [f"{_ASKS[ask]} as {section}" for ask, section in zip(part.asks, sections, strict=True)]
     listed = asks[0] if len(asks) == 1 else f"{', '.join(asks[:-1])} and {asks[-1]}"
-    return {"entity": quoted(part.entity), "year": quoted(part.year), "asks": listed}
+    whose = "sales rep " if part.column == "rep" else ""
+    return {"entity": whose + quote(part.entity), "year": quote(part.year), "asks": listed}
 
 
 def _share(part: Share, sections: Sequence[str]) -> dict[str, str]:
-    country = quoted(part.country)
-    some, whole = (quoted(part.genre), f"of {country}") if part.by_genre else (country, "of all countries")
-    return {"some": some, "whole": whole, "period": quoted(part.period)}
+    country = quote(part.country)
+    some, whole = (quote(part.genre), f"of {country}") if part.by_genre else (country, "of all countries")
+    return {"some": some, "whole": whole, "period": quote(part.period)}
 
 
 def _singular(group: str) -> str:
@@ -158,5 +158,5 @@ _FIELDS: Mapping[str, Callable[..., dict[str, str]]] = {
 
 def recipient_text(to: str, who: str, section: str) -> str:
     """Return whom a mail goes to, in words; `who` is a name, or empty when it is the answer of `section`."""
-    person = quoted(who) if who else f"the sales rep reported as {section}"
+    person = quote(who) if who else f"the sales rep reported as {section}"
     return {"employee": person, "rep": f"the sales rep of {person}", "manager": f"the manager of {person}"}[to]

@@ -218,7 +218,7 @@ def changed(name: str, **arguments: object) -> Callable[[list[str]], list[str]]:
         (lambda messages: [m for m in messages if "generate_report" not in m], "missing"),
         (lambda messages: [*messages[:-1], *messages[-2:]], "mail: 2 sent"),
         (sent_first, "mail: the report was not complete"),
-        (changed("generate_report", value="Atlantis"), "is Atlantis, not"),
+        (changed("generate_report", value="Atlantis"), "is 'Atlantis', not"),
         (changed("generate_report", value="q1[1]"), "section"),
         (changed("generate_report", section="elsewhere"), "missing"),
         (changed("send_email", to="someone@chinookcorp.com"), "mail: sent to someone@chinookcorp.com"),

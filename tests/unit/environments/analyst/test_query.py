@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from geartrain.environments.analyst.query import KEPT_ROWS, SQL_LIMIT, Database, Table
-from geartrain.environments.analyst.rendering import format_number, render
+from geartrain.environments.analyst.rendering import format_number, quote, render, unquote
 from geartrain.environments.tools import ToolError
 from geartrain.errors import UserError
 
@@ -170,8 +170,8 @@ def test_cells_are_short() -> None:
     table = Table(("a", "b", "c", "d"), (("x" * 300, None, 2.0, 1e300), ("y\nz", -0.001, 38.6100001, 7)))
     lines = render("q2", table, 12).split("\n")
     assert lines[:2] == ["q2: 2 rows", "a|b|c|d"]
-    assert lines[2] == "x" * 37 + "...|NULL|2|1e+300"
-    assert lines[3] == "y z|0|38.61|7"
+    assert lines[2] == "'" + "x" * 37 + "...'|NULL|2|1e+300"
+    assert lines[3] == "'y z'|0|38.61|7"
     assert render("q3", Table(("a",), ()), 12) == "q3: 0 rows"
     assert format_number(float("inf")) == "inf"
 
@@ -217,3 +217,13 @@ def test_the_cache_gives_equal_answers(database: Database) -> None:
 
 def test_the_sqlite_of_this_python_is_recent() -> None:
     assert sqlite3.sqlite_version_info >= (3, 37)
+
+
+@pytest.mark.parametrize("text", ["USA", "Côte d'Ivoire", "''", "a|b", ""])
+def test_a_shown_text_can_be_asked_for_as_it_stands(database: Database, text: str) -> None:
+    assert unquote(quote(text)) == text
+    assert database.query(f"SELECT {quote(text)} AS v").rows == ((text,),)
+
+
+def test_only_a_whole_literal_is_unquoted() -> None:
+    assert [unquote(text) for text in ("USA", "'", "12", "'a")] == ["USA", "'", "12", "'a"]

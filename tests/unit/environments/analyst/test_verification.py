@@ -22,12 +22,12 @@ def test_the_right_state_is_a_success() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"top": Entry("Canada", 120.0)}, "section 'top' is Canada 120, not USA 120"),
-        ({"top": Entry("USA", 122.4)}, "section 'top' is USA 122.4, not USA 120"),
-        ({"top": Entry(None, 120.0)}, "section 'top' is 120, not USA 120"),
+        ({"top": Entry("Canada", 120.0)}, "section 'top' is 'Canada' 120, not 'USA' 120"),
+        ({"top": Entry("USA", 122.4)}, "section 'top' is 'USA' 122.4, not 'USA' 120"),
+        ({"top": Entry(None, 120.0)}, "section 'top' is 120, not 'USA' 120"),
         ({"gain": Entry(None, 51.0)}, "section 'gain' is 51, not 50"),
         ({"gain": Entry(None, -50.0)}, "section 'gain' is -50, not 50"),
-        ({"gain": Entry("50 or so", None)}, "section 'gain' is 50 or so, not 50"),
+        ({"gain": Entry("50 or so", None)}, "section 'gain' is '50 or so', not 50"),
         ({"gain": Entry(None, float("nan"))}, "section 'gain' is nan, not 50"),
         ({"gain": Entry(None, float("inf"))}, "section 'gain' is inf, not 50"),
         ({"gain": None}, "section 'gain' missing"),
@@ -118,5 +118,22 @@ def test_a_result_must_state_the_fact_exactly() -> None:
 
 
 def test_entries_are_described() -> None:
-    assert describe(Entry("USA", 12.0)) == "USA 12"
+    assert describe(Entry("USA", 12.0)) == "'USA' 12"
+    assert describe(Entry("Côte d'Ivoire", None)) == "'Côte d''Ivoire'"
     assert describe(Entry(None, None)) == "empty"
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("'USA' 12.5", Entry("USA", 12.5)),
+        ("'USA'", Entry("USA", None)),
+        ("'Côte d''Ivoire' 1,200", Entry("Côte d'Ivoire", 1200.0)),
+        ("'USA' about 12", Entry("'USA' about 12", None)),
+        ("'USA' 1.2.3", Entry("'USA' 1.2.3", None)),
+        ("USA", Entry("USA", None)),
+        ("12", Entry(None, 12.0)),
+    ],
+)
+def test_a_literal_may_be_what_a_tool_has_shown(text: str, entry: Entry) -> None:
+    assert read_literal(text) == entry
