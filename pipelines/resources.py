@@ -29,7 +29,7 @@ TABLE = {
 }
 """Every stage trains and plays on CPUs today; none asks for a GPU."""
 VARIABLES = {
-    "OMP_WAIT_POLICY": "PASSIVE",
+    "GOMP_SPINCOUNT": "20000",
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }

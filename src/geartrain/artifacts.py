@@ -20,7 +20,10 @@ from geartrain.errors import InfrastructureError, UserError
 
 MANIFEST = "manifest.json"
 NOT_CODE_OF_A_RESULT = frozenset(
-    ["cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "progress.py", "reporting", "walkthrough.py"]
+    [
+        *("cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "processes.py", "progress.py"),
+        *("reporting", "walkthrough.py"),
+    ]
 )
 """Parts of the package that cannot change what a stage computes."""
 

@@ -4,9 +4,7 @@ Each runs every stage in a process of its own, so that memory goes back between
 stages, and each skips a stage whose output is there and of the same making.
 """
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +15,7 @@ from geartrain import artifacts
 from geartrain.config import Config
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, UserError
 from geartrain.lineage import events
+from geartrain.processes import end_with_parent
 from geartrain.stages.stage import FOLDERS, ORDER, home
 from geartrain.workspace import PARAMS, is_current, project_root
 
@@ -80,11 +79,12 @@ ENGINES = {"direct": run_direct, "dvc": run_dvc, "kfp": run_kfp}
 def process_environment(threads: int, *, tied: bool = False) -> dict[str, str]:
     """Return this process's environment with the settings that must be there before torch is loaded.
 
-    Passive waiting leaves the second core to others between parallel regions; fixed threads make sums repeat. oneDNN
-    keeps a kernel for each shape it has met: with batches of any length its default of 1024 holds gigabytes.
+    Fixed threads make sums repeat. Between operations a thread spins for microseconds, then sleeps: one that sleeps at
+    once costs a sixth of the speed, one that spins on takes the core from others. oneDNN keeps a kernel for each shape
+    it has met: with batches of any length its default of 1024 holds gigabytes.
     """
     settings = {
-        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "20000",
         "OMP_NUM_THREADS": str(threads),
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
         "HF_HUB_OFFLINE": "1",
@@ -104,9 +104,8 @@ def die_with_parent(variables: Mapping[str, str] = os.environ) -> None:
     its checkpoint. Only under an engine, and only on Linux; elsewhere the lock
     of `workspace.exclusive` makes the next run wait.
     """
-    if (TIED_TO_PARENT in variables or "DVC_STAGE" in variables) and sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    if TIED_TO_PARENT in variables or "DVC_STAGE" in variables:
+        end_with_parent()
 
 
 def _orchestrate(folder: Path, command: list[str], variables: Mapping[str, str]) -> int:

@@ -10,6 +10,7 @@ from geartrain.config import Config, TinyModel
 from geartrain.environments.environment import Step, Task, Verdict
 from geartrain.models.backbone import build_policy
 from geartrain.models.tokenizer import train_tokenizer
+from geartrain.rollouts.collect import play
 from geartrain.trajectory import ToolCall, ToolResult
 
 TURNS = 2
@@ -74,3 +75,13 @@ class Parity:
 
     def reset(self, task, *, seed):
         return ParityEpisode(task)
+
+
+class ParityPlayers:
+    """Plays parity in this process, as `rollouts.players.Players` plays."""
+
+    def __init__(self, config):
+        self.config = config
+
+    def play(self, policy, requests, **options):
+        return play(Parity(), policy, requests, context=self.config.model.context, max_turns=TURNS, **options)

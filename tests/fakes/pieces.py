@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from pathlib import Path
 
 from geartrain.errors import InfrastructureError, UserError
 
@@ -33,3 +35,22 @@ def work_forever_unless_stopped(path, text, on_progress):
         raise UserError("the other one failed")
     while True:
         on_progress(1)
+
+
+def own_id(on_progress):
+    on_progress(1)
+    return os.getpid()
+
+
+def wait_for_the_end_of(process, seconds=20.0):
+    """Return when a process is gone or a zombie; fail after some seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except FileNotFoundError:
+            return
+        if state in "ZX":
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"process {process} lives on")

@@ -92,4 +92,5 @@ def _look_one_back(attention: Any, frequency: Tensor, *, constant: float) -> Non
 
 def _orthogonal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
     """Return [rows, columns] with orthonormal rows (rows <= columns)."""
-    return torch.linalg.qr(torch.randn(columns, rows, generator=generator)).Q.T
+    basis: Tensor = torch.linalg.qr(torch.randn(columns, rows, generator=generator)).Q
+    return basis.T

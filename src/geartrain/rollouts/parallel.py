@@ -14,8 +14,9 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from geartrain.errors import GeartrainError, InfrastructureError, UserError
+from geartrain.processes import end_with_parent
 
-Work = Callable[..., None]
+Work = Callable[..., Any]
 """Called with a piece's arguments and `on_progress`, a function of a count."""
 
 _POLL_SECONDS = 0.5
@@ -26,12 +27,12 @@ _shared: Any = None
 
 def run_apart(
     work: Work, pieces: Sequence[tuple[Any, ...]], *, threads: int, on_progress: Callable[[int], Any]
-) -> None:
-    """Run `work(*piece, on_progress)` for every piece; what it returns is on disk.
+) -> list[Any]:
+    """Run `work(*piece, on_progress)` for every piece; return what each returned.
 
     Args:
         work: a function of a module, so that a fresh process finds it.
-        pieces: arguments of each call; they are pickled.
+        pieces: arguments of each call; they are pickled, as are results.
         threads: cores to share; with fewer than two, or one piece, all runs in this process.
         on_progress: told how much was done since it was last called.
 
@@ -39,24 +40,54 @@ def run_apart(
         UserError: as raised by a piece.
         InfrastructureError: as raised by a piece, or a process was killed (out of memory, most often).
     """
-    workers = min(threads, len(pieces))
-    if workers < 2:
-        for piece in pieces:
-            work(*piece, on_progress)
-        return
-    context = multiprocessing.get_context("spawn")  # forking a process that runs threads deadlocks
-    counter = context.Value("q", 0)
-    setup = (counter, max(1, threads // workers), os.getpid())
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=setup) as pool:
-        futures = [pool.submit(_call, work, piece) for piece in pieces]
+    with Crew(min(threads, len(pieces)), threads=threads) as crew:
+        return crew.run(work, pieces, on_progress=on_progress)
+
+
+class Crew:
+    """Processes that stay for work that comes again; with fewer than two, all work is done in this process.
+
+    They end with `close`, and with this process, however it ends.
+    """
+
+    def __init__(self, workers: int, *, threads: int) -> None:
+        """Start `workers` processes when the first work comes; they share `threads` cores."""
+        self.workers = max(1, workers)
+        self._pool: ProcessPoolExecutor | None = None
+        if workers > 1:
+            context = multiprocessing.get_context("spawn")  # forking a process that runs threads deadlocks
+            self._counter = context.Value("q", 0)
+            setup = (self._counter, max(1, threads // workers), os.getpid())
+            self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=setup)
+
+    def run(
+        self, work: Work, pieces: Sequence[tuple[Any, ...]], *, on_progress: Callable[[int], Any] = lambda done: None
+    ) -> list[Any]:
+        """As `run_apart`. After an error the crew is of no more use."""
+        if self._pool is None:
+            return [work(*piece, on_progress) for piece in pieces]
+        self._counter.value = 0
+        futures = [self._pool.submit(_call, work, piece) for piece in pieces]
         try:
-            _follow(futures, counter, on_progress)
+            _follow(futures, self._counter, on_progress)
         except BaseException:
-            counter.value = _STOP
+            self._counter.value = _STOP
             raise
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def _follow(futures: Sequence[Future[None]], counter: Any, on_progress: Callable[[int], Any]) -> None:
+def _follow(futures: Sequence[Future[Any]], counter: Any, on_progress: Callable[[int], Any]) -> None:
     seen, waiting = 0, set(futures)
     while waiting:
         finished, waiting = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_EXCEPTION)
@@ -74,15 +105,16 @@ def _follow(futures: Sequence[Future[None]], counter: Any, on_progress: Callable
 
 def _set_up(counter: Any, threads: int, parent: int) -> None:
     global _shared
+    end_with_parent()
     _shared = counter, parent
     os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded, which is later than now
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
 
 
-def _call(work: Work, piece: tuple[Any, ...]) -> None:
+def _call(work: Work, piece: tuple[Any, ...]) -> Any:
     try:
-        work(*piece, _count)
+        return work(*piece, _count)
     except UserError as error:
         raise UserError(str(error)) from None
     except GeartrainError as error:  # may carry what cannot be sent to another process

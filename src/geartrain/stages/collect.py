@@ -1,10 +1,12 @@
 """Stage `collect`: siblings of the warm-started policy, several episodes of each chosen task."""
 
+from contextlib import closing
+
 from geartrain.datasets.task_sets import read_tasks
-from geartrain.environments import load_environment
 from geartrain.models.backbone import load_policy
 from geartrain.progress import bar
-from geartrain.rollouts.collect import EpisodeRequest, play
+from geartrain.rollouts.collect import EpisodeRequest
+from geartrain.rollouts.players import Players
 from geartrain.seeds import pick
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.trajectory import Trajectory, read_trajectories, write_trajectories
@@ -17,11 +19,11 @@ CHUNK_TASKS = 32
 def run(job: Job) -> Metrics:
     """Write `trajectories.parquet`; the group of a trajectory is its task's id."""
     config, section = job.config, job.config.collect
-    environment = load_environment(config.environment, job.inputs["tasks"] / "worlds")
     policy = load_policy(job.inputs["warm_start"], dtype=config.model.dtype, context=config.model.context)
     tasks = pick(read_tasks(job.inputs["tasks"], "train"), section.tasks, config.seed, "collect")
     parts = []
-    with bar("collect", total=len(tasks) * section.siblings) as advance:
+    players = Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, job.work)
+    with closing(players), bar("collect", total=len(tasks) * section.siblings) as advance:
         for start in range(0, len(tasks), CHUNK_TASKS):
             part = job.work / f"part-{start:05d}.parquet"
             parts.append(part)
@@ -33,17 +35,8 @@ def run(job: Job) -> Metrics:
             if part.exists():
                 advance(len(requests))
                 continue
-            played = play(
-                environment,
-                policy,
-                requests,
-                sampling=section.sampling,
-                context=config.model.context,
-                max_turns=config.environment.max_turns,
-                seed=config.seed,
-                policy_version=0,
-                on_episode=lambda _: advance(1),
-            )
+            options = {"sampling": section.sampling, "seed": config.seed, "policy_version": 0}
+            played = players.play(policy, requests, on_progress=advance, **options)
             half = part.with_suffix(".half")
             write_trajectories(half, played)
             half.replace(part)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,13 @@ from geartrain.algorithms.recipe import RECIPES
 from geartrain.artifacts import write_atomically
 from geartrain.config import Config
 from geartrain.datasets.task_sets import read_tasks
-from geartrain.environments import load_environment
-from geartrain.environments.environment import Environment, Task
+from geartrain.environments.environment import Task
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy, load_policy, save_policy
 from geartrain.progress import bar
 from geartrain.rewards.mix import RewardMix, Scored
-from geartrain.rollouts.collect import EpisodeRequest, play
+from geartrain.rollouts.collect import EpisodeRequest
+from geartrain.rollouts.players import Players
 from geartrain.rollouts.quality import used_no_tool
 from geartrain.seeds import pick, seed_of
 from geartrain.stages.stage import Job, Metrics, stage
@@ -40,7 +41,7 @@ def run(job: Job) -> Metrics:
     Raises:
         UserError: an empty `val`, or a run that cannot learn or diverges.
     """
-    config, section, output = job.config, job.config.policy, job.outputs["policy"]
+    config, section = job.config, job.config.policy
     recipe = RECIPES[section.recipe]
     policy, start = (_load(job.inputs["warm_start"], config) for _ in range(2))
     critic = load_critic(job.inputs["critic"], policy.tokenizer.decode) if recipe.needs_critic else None
@@ -56,6 +57,12 @@ def run(job: Job) -> Metrics:
         seed=config.seed,
     )
     world = _world(job, policy)
+    with closing(world.players):
+        return _train(job, world, policy, start, assigner)
+
+
+def _train(job: Job, world: "TaskWorld", policy: Policy, start: Policy, assigner: CreditAssigner) -> Metrics:
+    config, section, output = job.config, job.config.policy, job.outputs["policy"]
     _write_credit(output / "credit_before.jsonl", world, policy, start, assigner)
     trainer = PolicyTrainer(
         policy,
@@ -76,9 +83,9 @@ def run(job: Job) -> Metrics:
 
 @dataclass(frozen=True)
 class TaskWorld:
-    """Task sets, environment and rewards, as the loop asks for them."""
+    """Task sets, players and rewards, as the loop asks for them."""
 
-    environment: Environment
+    players: Players
     train: Sequence[Task]
     val: Sequence[Task]
     rewards: RewardMix
@@ -104,13 +111,10 @@ class TaskWorld:
         greedy: bool = False,
     ) -> list[Trajectory]:
         """Play siblings of given tasks; the group of a trajectory is its task's id."""
-        return play(
-            self.environment,
+        return self.players.play(
             policy,
             [EpisodeRequest(task, sibling, task.task_id) for task in tasks for sibling in range(siblings)],
             sampling=self.config.policy.sampling,
-            context=self.config.model.context,
-            max_turns=self.config.environment.max_turns,
             seed=seed,
             policy_version=policy_version,
             greedy=greedy,
@@ -177,8 +181,8 @@ def _world(job: Job, policy: Policy) -> TaskWorld:
         progress_weight=section.progress_weight,
         learned_in_ties=section.learned_in_ties,
     )
-    environment = load_environment(config.environment, job.inputs["tasks"] / "worlds")
-    return TaskWorld(environment, train, val, rewards, config)
+    players = Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, job.work)
+    return TaskWorld(players, train, val, rewards, config)
 
 
 def _load(folder: Path, config: Config) -> Policy:

@@ -6,17 +6,22 @@ cannot change the gradient.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from geartrain.errors import UserError
 from geartrain.training.muon import Muon
+from geartrain.training.workers import in_order
 
 Schedule = Literal["constant", "cosine"]
+T = TypeVar("T")
+Piece = Callable[[], tuple[Tensor, T]]
+"""Computes one micro-batch: its share of the loss, and a by-product."""
 MAX_SKIPPED_IN_A_ROW = 3
 
 
@@ -36,7 +41,7 @@ class StepReport:
 class Engine:
     """AdamW over one model in one process, with Muon for its matrices where asked.
 
-    Training code talks to `backward`, `step`, `state_dict` and
+    Training code talks to `accumulate`, `backward`, `step`, `state_dict` and
     `load_state_dict` only, so that an engine over several nodes can take this
     one's place.
     """
@@ -118,6 +123,27 @@ class Engine:
         self._loss, self._finite = 0.0, True
         return report
 
+    def accumulate(self, pieces: Iterable[Piece[T]], *, workers: int = 1) -> Iterator[T]:
+        """Add the gradients of micro-batches, in order; yield what else each piece returns.
+
+        Args:
+            pieces: each computes its micro-batch's share of the loss (a scalar), and a by-product.
+            workers: how many run at once (`training.workers`); the sum has the same bits whatever it is.
+        """
+        if workers < 2:
+            for piece in pieces:
+                loss, product = piece()
+                self.backward(loss)
+                yield product
+            return
+        for value, gradients, product in in_order(workers, (partial(self._differentiate, piece) for piece in pieces)):
+            self._loss += value
+            self._finite = self._finite and math.isfinite(value)
+            for parameter, gradient in zip(self.parameters, gradients, strict=False) if self._finite else ():
+                if gradient is not None:  # never in place: two parameters' gradients may be one tensor
+                    parameter.grad = gradient.clone() if parameter.grad is None else parameter.grad + gradient
+            yield product
+
     def update(self, losses: Iterable[Tensor]) -> StepReport:
         """Run one optimiser step over micro-batch losses, drawn one at a time."""
         for loss in losses:
@@ -136,6 +162,13 @@ class Engine:
         self.steps = state["steps"]
         self.skipped = state["skipped"]
         self.skipped_in_a_row = state["skipped_in_a_row"]
+
+    def _differentiate(self, piece: Piece[T]) -> tuple[float, tuple[Tensor | None, ...], T]:
+        """Return a piece's loss, its gradients apart from all others (none if the loss is not finite), its product."""
+        loss, product = piece()
+        value = float(loss.detach())
+        finite = math.isfinite(value)
+        return value, torch.autograd.grad(loss, self.parameters, allow_unused=True) if finite else (), product
 
     def _apply(self, share: float) -> None:
         """Step every optimiser at `share` of its peak learning rate."""

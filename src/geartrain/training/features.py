@@ -10,6 +10,8 @@ Legend: N trajectories, T positions, S turns, H width, B rows.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +20,8 @@ from torch import Tensor
 
 from geartrain.errors import UserError
 from geartrain.models.backbone import load_encoder, mean_pool, token_logprobs
-from geartrain.training.batch import TokenSequence, make_sequence, microbatches, split_by_budget
+from geartrain.training.batch import Batch, TokenSequence, make_sequence, microbatches, split_by_budget
+from geartrain.training.workers import in_order, workers_for
 from geartrain.trajectory import Trajectory
 
 _STATE_IDS = 512
@@ -58,7 +61,6 @@ def sequence_of(trajectory: Trajectory) -> TokenSequence:
     return TokenSequence(sequence.ids_T, sequence.action_T, sequence.loss_T, {"behaviour": behaviour_T})
 
 
-@torch.no_grad()
 def frozen_pass(
     model: Any,
     trajectories: Sequence[Trajectory],
@@ -68,13 +70,14 @@ def frozen_pass(
     want_logprobs: bool = True,
     want_turns: bool = False,
 ) -> list[FrozenScores]:
-    """Run `model` once over trajectories; one entry each, in order.
+    """Run `model` once over trajectories, without gradient; one entry each, in order.
 
     Without `want_logprobs` no logits are computed, and the log-probs are 0.
     """
     temperature = _common_temperature(trajectories)
-    scores: list[FrozenScores | None] = [None] * len(trajectories)
-    for batch in microbatches(sequences, budget=microbatch_tokens, device=model.device):
+
+    @torch.no_grad()
+    def score(batch: Batch) -> list[tuple[int, FrozenScores]]:
         where_BT = batch.loss_BT if want_logprobs else torch.zeros_like(batch.loss_BT)
         scored = token_logprobs(
             model,
@@ -84,13 +87,19 @@ def frozen_pass(
             where_BT=where_BT,
             want_hidden=want_turns,
         )
+        found = []
         for index, row in enumerate(batch.rows):
             turns = None
             if scored.hidden_BTH is not None:
                 turns = _at_turns(scored.hidden_BTH[index], trajectories[row])
             # a copy: a view would keep the whole padded batch alive
-            scores[row] = FrozenScores(scored.logprob_BT[index, : len(sequences[row])].cpu().clone(), turns)
-    return [score for score in scores if score is not None]
+            logprob_T = scored.logprob_BT[index, : len(sequences[row])].cpu().clone()
+            found.append((row, FrozenScores(logprob_T, turns)))
+        return found
+
+    batches = microbatches(sequences, budget=microbatch_tokens, device=model.device)
+    scores = dict(chain.from_iterable(in_order(workers_for(model), (partial(score, batch) for batch in batches))))
+    return [scores[row] for row in range(len(trajectories))]
 
 
 class TextEncoder:

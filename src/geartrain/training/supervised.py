@@ -5,6 +5,7 @@ Legend: B rows, T tokens.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from geartrain.models.backbone import token_logprobs
 from geartrain.seeds import seed_of
 from geartrain.training.batch import Batch, TokenSequence, count_loss_tokens, microbatches
 from geartrain.training.checkpoint import load_checkpoint, save_checkpoint
-from geartrain.training.engine import Engine
+from geartrain.training.engine import Engine, Piece
+from geartrain.training.workers import workers_for
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def train_supervised(
         schedule="cosine",
         weight_decay=0.01,
     )
+    workers = workers_for(model)
     history: list[dict[str, float]] = []
     state = load_checkpoint(work)
     if state is not None:
@@ -112,8 +115,10 @@ def train_supervised(
     for step in range(len(history), total):
         chosen = [sequences[index] for index in plan.steps[step]]
         denominator = count_loss_tokens(chosen)
-        losses = _losses(model, chosen, denominator, precision, microbatch_tokens)
-        report = engine.update(losses)
+        pieces = _pieces(model, chosen, denominator, precision, microbatch_tokens)
+        for _ in engine.accumulate(pieces, workers=workers):
+            pass
+        report = engine.step()
         record = {
             "step": step,
             "loss": report.loss,
@@ -135,13 +140,15 @@ def _hidden_matrices(model: Any) -> list[torch.nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.ndim == 2 and id(parameter) not in ends]
 
 
-def _losses(
+def _pieces(
     model: torch.nn.Module, sequences: Sequence[TokenSequence], denominator: int, precision: str, budget: int
-) -> Iterator[Tensor]:
-    for batch in microbatches(sequences, budget=budget):
+) -> Iterator[Piece[None]]:
+    def piece(batch: Batch) -> tuple[Tensor, None]:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
-            loss = negative_log_likelihood(model, batch) / denominator
-        yield loss  # outside autocast: a suspended generator would leave it on for the backward pass
+            return negative_log_likelihood(model, batch) / denominator, None
+
+    for batch in microbatches(sequences, budget=budget):
+        yield partial(piece, batch)
 
 
 def negative_log_likelihood(model: torch.nn.Module, batch: Batch) -> Tensor:

@@ -13,7 +13,7 @@ from geartrain.stages.policy import TaskWorld
 from geartrain.training.credit import CreditAssigner, Critic
 from geartrain.training.lesson import task_batch
 from geartrain.training.policy import MAX_EMPTY_IN_A_ROW, PolicyTrainer
-from tests.fakes.parity import Parity, make_config, make_policy, make_tasks
+from tests.fakes.parity import ParityPlayers, make_config, make_policy, make_tasks
 
 
 class Killed(BaseException):
@@ -51,7 +51,7 @@ def _assigner(config, policy, recipe):
 def _trainer(work, config, recipe="gear_a_sgcd", deaths=(), policy=None, world_type=FragileWorld):
     policy = policy or make_policy()
     rewards = RewardMix(policy.tokenizer, model_weight=0.0, invalid_call_reward=-0.1, learned=None)
-    world = world_type(Parity(), make_tasks(7), make_tasks(4, "val"), rewards, config)
+    world = world_type(ParityPlayers(config), make_tasks(7), make_tasks(4, "val"), rewards, config)
     object.__setattr__(world, "deaths", deaths)
     return PolicyTrainer(
         policy, _assigner(config, policy, recipe), world, config.policy, context=256, seed=0, work=work

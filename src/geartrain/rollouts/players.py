@@ -1,0 +1,128 @@
+"""Episodes of one policy, played by several processes.
+
+The requests are dealt out by group, so that siblings share their opening's
+prefill. What an episode becomes does not depend on who plays it, up to the last
+bits of sums over batches of another shape; one process gives the same bits on
+every run.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from geartrain.config import Config, EnvironmentSection
+from geartrain.environments import load_environment
+from geartrain.models.backbone import Policy, load_policy
+from geartrain.rollouts.collect import EpisodeRequest, play
+from geartrain.rollouts.parallel import Crew
+from geartrain.trajectory import Trajectory
+
+
+@dataclass
+class Players:
+    """A crew that plays; close it. With one thread, or one group, episodes are played in this process."""
+
+    model: Path
+    """Folder of the policy; its weights are replaced by those of the policy that is given."""
+    worlds: Path
+    config: Config
+    """`threads`, `model` and `environment` are read."""
+    work: Path
+    """Folder for weights on their way to the processes."""
+    _crew: Crew = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._crew = Crew(self.config.threads, threads=self.config.threads)
+
+    def play(
+        self,
+        policy: Policy,
+        requests: Sequence[EpisodeRequest],
+        *,
+        on_progress: Callable[[int], Any] = lambda done: None,
+        **options: Any,
+    ) -> list[Trajectory]:
+        """Play every request, as `rollouts.collect.play` with `options`; return trajectories in request order.
+
+        Raises what `play` raises; from another process, UserError or InfrastructureError with the same message.
+        """
+        shares = deal(requests, self._crew.workers)
+        if len(shares) < 2:
+            return _play(policy, self.worlds, self.config, requests, options, on_progress)
+        weights = self.work / f"weights.{os.getpid()}.pt"
+        self.work.mkdir(parents=True, exist_ok=True)
+        torch.save(policy.model.state_dict(), weights)
+        try:
+            pieces = [
+                (self.model, weights, self.worlds, self.config, [requests[i] for i in share], options)
+                for share in shares
+            ]
+            played = self._crew.run(_play_apart, pieces, on_progress=on_progress)
+        finally:
+            weights.unlink()
+        found = {
+            index: t for share, part in zip(shares, played, strict=True) for index, t in zip(share, part, strict=True)
+        }
+        return [found[index] for index in range(len(requests))]
+
+    def close(self) -> None:
+        """End the processes."""
+        self._crew.close()
+
+
+def deal(requests: Sequence[EpisodeRequest], hands: int) -> list[list[int]]:
+    """Share out the indices of requests, whole groups at a time, in turn; no share is empty."""
+    groups: dict[str, list[int]] = {}
+    for index, request in enumerate(requests):
+        groups.setdefault(request.group_id, []).append(index)
+    members = list(groups.values())
+    return [sorted(chain.from_iterable(members[hand::hands])) for hand in range(min(hands, len(members)))]
+
+
+def _play_apart(
+    model: Path,
+    weights: Path,
+    worlds: Path,
+    config: Config,
+    requests: Sequence[EpisodeRequest],
+    options: dict[str, Any],
+    on_progress: Callable[[int], Any],
+) -> list[Trajectory]:
+    policy = _policy(model, config.model.dtype, config.model.context)
+    policy.model.load_state_dict(torch.load(weights, mmap=True, weights_only=True))
+    return _play(policy, worlds, config, requests, options, on_progress)
+
+
+def _play(
+    policy: Policy,
+    worlds: Path,
+    config: Config,
+    requests: Sequence[EpisodeRequest],
+    options: dict[str, Any],
+    on_progress: Callable[[int], Any],
+) -> list[Trajectory]:
+    return play(
+        _environment(worlds, config.environment.model_dump_json()),
+        policy,
+        requests,
+        context=config.model.context,
+        max_turns=config.environment.max_turns,
+        on_episode=lambda _: on_progress(1),
+        **options,
+    )
+
+
+@lru_cache(maxsize=1)
+def _policy(model: Path, dtype: str, context: int) -> Policy:
+    return load_policy(model, dtype=dtype, context=context)
+
+
+@lru_cache(maxsize=1)
+def _environment(worlds: Path, section: str) -> Any:
+    return load_environment(EnvironmentSection.model_validate_json(section), worlds)
