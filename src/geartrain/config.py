@@ -244,6 +244,9 @@ class PolicySection(Section):
     learned_in_ties: bool = False
     """Whether siblings that the verifier cannot tell apart are told apart by the reward model alone. True makes use of
     every group, and lets the policy please the model where nothing else counts (reward hacking)."""
+    learn_from_cut: bool = False
+    """Whether episodes that were cut short (too many turns, context full) are trained on. True lets long loops outweigh
+    everything else; either way they count in their group's statistics."""
     invalid_call_reward: Annotated[float, Field(le=0.0, allow_inf_nan=False)] = -0.1
     """Step reward of a call that was answered by an error."""
     validate_every: Count = 5

@@ -45,10 +45,16 @@ class Lesson:
     """Groups whose rewards are all the same: no advantage, not trained on."""
     excluded: int
     """Trajectories without a reward."""
+    cut: int = 0
+    """Trajectories left out because they were cut short."""
 
 
-def select_lesson(scored: Scored, advantage: AdvantageFn) -> Lesson:
-    """Compute advantages and keep what carries a signal."""
+def select_lesson(scored: Scored, advantage: AdvantageFn, *, learn_from_cut: bool = True) -> Lesson:
+    """Compute advantages and keep what carries a signal.
+
+    Without `learn_from_cut`, episodes that were cut short count in their group's statistics and are not trained
+    on (overlong filtering of DAPO, arXiv:2503.14476): a loop of thirty equal calls would outweigh five episodes.
+    """
     found = advantage(scored.rewards, [trajectory.group_id for trajectory in scored.trajectories])
     kept = [
         index
@@ -57,8 +63,10 @@ def select_lesson(scored: Scored, advantage: AdvantageFn) -> Lesson:
         and scored.rewards[index] is not None
         and any(turn.action_ids for turn in trajectory.turns)
     ]
+    whole = [index for index in kept if learn_from_cut or not scored.trajectories[index].truncated]
+    cut, kept = len(kept) - len(whole), whole
     trajectories = [scored.trajectories[index] for index in kept]
-    return Lesson(trajectories, found.advantage_N[kept], len(found.flat), found.excluded)
+    return Lesson(trajectories, found.advantage_N[kept], len(found.flat), found.excluded, cut)
 
 
 def describe_lesson(scored: Scored, lesson: Lesson) -> dict[str, Any]:
@@ -75,6 +83,7 @@ def describe_lesson(scored: Scored, lesson: Lesson) -> dict[str, Any]:
         "filtered_groups": lesson.filtered_groups,
         "groups_of_one_outcome": sum(len(values) == 1 for values in outcomes.values()),
         "unscored": lesson.excluded,
+        "cut_short": lesson.cut,
         "scoring_failures": dict(sorted(scored.failures.items())),
         "trained_trajectories": len(lesson.trajectories),
     }

@@ -8,10 +8,13 @@ machine. This one gives the same update (tests/unit/training/test_muon.py).
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from geartrain.training.workers import in_order
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic iteration, steepest at 0 (arXiv 2502.16982)."""
@@ -39,8 +42,9 @@ class Muon(torch.optim.Optimizer):
             for matrix in group["params"]:
                 if matrix.grad is not None:
                     by_shape.setdefault(matrix.shape, []).append(matrix)
-            for (rows, columns), matrices in by_shape.items():
-                update_NRC = orthogonalized(torch.stack([self._nesterov(m, group["momentum"]) for m in matrices]))
+            stacks = [torch.stack([self._nesterov(m, group["momentum"]) for m in same]) for same in by_shape.values()]
+            updates = in_order(torch.get_num_threads(), (partial(orthogonalized, stack) for stack in stacks))
+            for ((rows, columns), matrices), update_NRC in zip(by_shape.items(), updates, strict=True):
                 scale = group["lr"] * math.sqrt(max(1.0, rows / columns))
                 for matrix, update_RC in zip(matrices, update_NRC, strict=True):
                     matrix.mul_(1.0 - group["lr"] * group["weight_decay"])
@@ -55,6 +59,7 @@ class Muon(torch.optim.Optimizer):
         return matrix.grad.lerp(average, momentum)
 
 
+@torch.no_grad()
 def orthogonalized(matrix_NRC: Tensor) -> Tensor:
     """Return N matrices [N, R, C] with their singular values pushed to about 1 (0.7 to 1.2), by Newton and Schulz."""
     a, b, c = COEFFICIENTS

@@ -135,7 +135,7 @@ class PolicyTrainer:
         """Play, train, validate when it is time; return the record of this iteration."""
         played = self.world.play(self.policy, iteration)
         scored = self.world.score(played)
-        lesson = select_lesson(scored, self.assigner.recipe.advantage)
+        lesson = select_lesson(scored, self.assigner.recipe.advantage, learn_from_cut=self.section.learn_from_cut)
         record: Record = {
             "iteration": iteration,
             **self.world.describe(scored.trajectories),
