@@ -218,6 +218,8 @@ class PolicySection(Section):
     sampling: SamplingSection = SamplingSection()
     learning_rate: Positive = 3e-4
     """High forgets the format (invalid calls rise); low does not move within the budget."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """Of the learning rate after its first rise; cosine ends at 0, so that the last iterations average the noise out."""
     minibatches: Count = 2
     """Optimiser steps per iteration; more reuse means ratios further from 1."""
     microbatch_tokens: Count = 8192

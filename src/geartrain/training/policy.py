@@ -100,6 +100,7 @@ class PolicyTrainer:
             total_steps=section.iterations * section.minibatches,
             gradient_clip=section.gradient_clip,
             warmup_steps=WARMUP_ITERATIONS * section.minibatches,
+            schedule=section.schedule,
             betas=(0.9, 0.99),
         )
         self._step = PolicyStep(policy.model, self._engine, section, assigner.recipe.denominator, context)
