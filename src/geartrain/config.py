@@ -218,8 +218,11 @@ class PolicySection(Section):
     sampling: SamplingSection = SamplingSection()
     learning_rate: Positive = 3e-4
     """High forgets the format (invalid calls rise); low does not move within the budget."""
+    train_embeddings: bool = False
+    """Whether the token embeddings and the output layer move too. Adam moves the rows of tokens that hardly occur as
+    far as all others: True unsettles a small model within a few iterations (invalid calls rise)."""
     schedule: Literal["constant", "cosine"] = "cosine"
-    """Of the learning rate after its first rise; cosine ends at 0, so that the last iterations average the noise out."""
+    """Of the learning rate after its first rise; cosine ends at 0: the last iterations average the noise out."""
     minibatches: Count = 2
     """Optimiser steps per iteration; more reuse means ratios further from 1."""
     microbatch_tokens: Count = 8192

@@ -30,6 +30,8 @@ def make_config(**policy):
         "siblings": 4,
         "sampling": {"max_new_tokens": 4, "rows": 12},
         "learning_rate": 3e-3,
+        "schedule": "constant",
+        "train_embeddings": True,
         "validate_every": 2,
         "reward_model_weight": 0.0,
         **policy,

@@ -56,6 +56,7 @@ class Engine:
         warmup_steps: int = 0,
         schedule: Schedule = "constant",
         betas: tuple[float, float] = (0.9, 0.95),
+        epsilon: float = 1e-8,
         weight_decay: float = 0.0,
         matrices: Iterable[torch.nn.Parameter] = (),
         matrix_learning_rate: float = 0.0,
@@ -75,7 +76,9 @@ class Engine:
         if plain:
             fused = _can_fuse(plain)
             self._optimizers.append(
-                torch.optim.AdamW(plain, lr=learning_rate, betas=betas, weight_decay=weight_decay, fused=fused)
+                torch.optim.AdamW(
+                    plain, lr=learning_rate, betas=betas, eps=epsilon, weight_decay=weight_decay, fused=fused
+                )
             )
         if hidden:
             self._optimizers.append(Muon(hidden, lr=matrix_learning_rate, weight_decay=weight_decay))

@@ -6,9 +6,11 @@ when each takes a micro-batch of its own. And where a sum of gradients is formed
 in the order of the batches, it has the same bits however many cores there are.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -38,14 +40,20 @@ def in_order(workers: int, functions: Iterable[Callable[[], T]]) -> Iterator[T]:
         return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # what a new thread starts with
+    ahead: deque[Future[T]] = deque()
     try:
-        with ThreadPoolExecutor(workers) as pool:
-            ahead: deque[Future[T]] = deque()
-            for function in functions:
-                ahead.append(pool.submit(function))
-                if len(ahead) > workers:
-                    yield ahead.popleft().result()
-            while ahead:
+        for function in functions:
+            ahead.append(_pool(os.getpid(), workers).submit(function))
+            if len(ahead) > workers:
                 yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
     finally:
+        wait(ahead)
         torch.set_num_threads(threads)
+
+
+@cache
+def _pool(process: int, workers: int) -> ThreadPoolExecutor:
+    """Return threads that stay: fresh ones would have to fill their part of the memory anew at every step."""
+    return ThreadPoolExecutor(workers)

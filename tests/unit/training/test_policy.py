@@ -78,6 +78,16 @@ def test_every_recipe_trains_and_reports(tmp_path, recipe):
         assert torch.equal(trainer.policy.model.get_output_embeddings().weight, before)
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_embeddings_move_only_where_that_is_asked_for(tmp_path, moves):
+    trainer = _trainer(tmp_path, make_config(iterations=2, train_embeddings=moves))
+    before = {name: value.clone() for name, value in trainer.policy.model.state_dict().items()}
+    trainer.iterate(0)
+    moved = {name for name, value in trainer.policy.model.state_dict().items() if not torch.equal(value, before[name])}
+    assert ("model.embed_tokens.weight" in moved) is moves
+    assert any("self_attn" in name for name in moved)
+
+
 def test_every_sampled_token_of_a_kept_trajectory_is_trained_once(tmp_path):
     kept = []
 
