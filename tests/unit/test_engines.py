@@ -30,9 +30,9 @@ def test_a_stage_dies_with_the_engine_that_started_it() -> None:
 
 def test_what_the_user_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     variables = engines.process_environment(2)
-    assert (variables["OMP_NUM_THREADS"], variables["OMP_WAIT_POLICY"]) == ("7", "PASSIVE")
+    assert (variables["OMP_NUM_THREADS"], variables["GOMP_SPINCOUNT"]) == ("7", "20000")
 
 
 def test_dvc_needs_its_graph(tmp_path: Path) -> None:

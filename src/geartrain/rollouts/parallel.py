@@ -106,6 +106,8 @@ def _follow(futures: Sequence[Future[Any]], counter: Any, on_progress: Callable[
 def _set_up(counter: Any, threads: int, parent: int) -> None:
     global _shared
     end_with_parent()
+    if os.getppid() != parent:  # it ended before that was asked for
+        os._exit(1)
     _shared = counter, parent
     os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded, which is later than now
     if "torch" in sys.modules:
