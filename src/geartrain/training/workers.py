@@ -1,8 +1,8 @@
 """Micro-batches side by side, one core each, their results in the order of the batches.
 
 Two cores that share the small matrix products of a small model mostly wait for
-each other: 5,200 tokens a second of forward and backward passes, against 7,600
-when each takes a micro-batch of its own. And where a sum of gradients is formed
+each other: 4,700 tokens a second of forward and backward passes, against 6,600
+when each takes a micro-batch of its own (benchmarks/training_speed.py). And where a sum of gradients is formed
 in the order of the batches, it has the same bits however many cores there are.
 """
 
