@@ -66,9 +66,7 @@ class Players:
             played = self._crew.run(_play_apart, pieces, on_progress=on_progress)
         finally:
             weights.unlink()
-        found = {
-            index: t for share, part in zip(shares, played, strict=True) for index, t in zip(share, part, strict=True)
-        }
+        found = dict(zip(chain.from_iterable(shares), chain.from_iterable(played), strict=True))
         return [found[index] for index in range(len(requests))]
 
     def close(self) -> None:
@@ -85,18 +83,11 @@ def deal(requests: Sequence[EpisodeRequest], hands: int) -> list[list[int]]:
     return [sorted(chain.from_iterable(members[hand::hands])) for hand in range(min(hands, len(members)))]
 
 
-def _play_apart(
-    model: Path,
-    weights: Path,
-    worlds: Path,
-    config: Config,
-    requests: Sequence[EpisodeRequest],
-    options: dict[str, Any],
-    on_progress: Callable[[int], Any],
-) -> list[Trajectory]:
+def _play_apart(model: Path, weights: Path, worlds: Path, config: Config, *rest: Any) -> list[Trajectory]:
+    """Play as `_play` does, with weights from a file; runs in a process of the crew."""
     policy = _policy(model, config.model.dtype, config.model.context)
     policy.model.load_state_dict(torch.load(weights, mmap=True, weights_only=True))
-    return _play(policy, worlds, config, requests, options, on_progress)
+    return _play(policy, worlds, config, *rest)
 
 
 def _play(

@@ -2,8 +2,9 @@
 
 Two cores that share the small matrix products of a small model mostly wait for
 each other: 4,700 tokens a second of forward and backward passes, against 6,600
-when each takes a micro-batch of its own (benchmarks/training_speed.py). And where a sum of gradients is formed
-in the order of the batches, it has the same bits however many cores there are.
+when each takes a micro-batch of its own (benchmarks/training_speed.py). And
+where a sum of gradients is formed in the order of the batches, it has the same
+bits however many cores there are.
 """
 
 import os
