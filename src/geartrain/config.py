@@ -80,6 +80,9 @@ class EnvironmentSection(Section):
     """System prompt: "full" describes every tool and table; "brief" names the tools and saves a small model tokens."""
     max_turns: Count = 26
     """Tool calls before an episode is cut; below a task's necessary steps it cannot succeed."""
+    spare_turns: Count | None = None
+    """Tool calls beyond a task's necessary ones before it is cut, within `max_turns`; low leaves no room to mend
+    mistakes, None lets every task loop up to `max_turns`."""
     row_limit: Count = 12
     """Rows of a query result that the agent is shown."""
     sql_steps: Count = 2_000_000

@@ -52,6 +52,7 @@ def play(
     max_turns: int,
     seed: int,
     policy_version: int,
+    spare_turns: int | None = None,
     on_episode: Callable[[Trajectory], None] | None = None,
     greedy: bool = False,
 ) -> list[Trajectory]:
@@ -60,6 +61,7 @@ def play(
     Arguments:
         context: longest episode in tokens; one that would pass it ends as "max_context".
         max_turns: most messages of an episode; then it ends as "max_turns".
+        spare_turns: most messages beyond a task's necessary ones, if that is fewer; None sets no such limit.
         on_episode: called with each trajectory when it ends (in the order of ending).
         greedy: take the likeliest token; log-probs are still those at the sampling temperature.
 
@@ -70,7 +72,17 @@ def play(
         return []
     with sampling_mode(policy.model):
         run = _Run(
-            environment, policy, requests, sampling, context, max_turns, seed, policy_version, on_episode, greedy
+            environment,
+            policy,
+            requests,
+            sampling,
+            context,
+            max_turns,
+            spare_turns,
+            seed,
+            policy_version,
+            on_episode,
+            greedy,
         )
         try:
             run.play()
@@ -100,13 +112,15 @@ class _Run:
         sampling: SamplingSection,
         context: int,
         max_turns: int,
+        spare_turns: int | None,
         seed: int,
         policy_version: int,
         on_episode: Callable[[Trajectory], None] | None,
         greedy: bool,
     ) -> None:
         self.environment, self.chat, self.requests = environment, policy.chat, requests
-        self.context, self.max_turns, self.seed, self.policy_version = context, max_turns, seed, policy_version
+        self.context, self.max_turns, self.spare_turns = context, max_turns, spare_turns
+        self.seed, self.policy_version = seed, policy_version
         self.temperature, self.on_episode = sampling.temperature, on_episode
         rows = max(1, min(sampling.rows, len(requests)))
         self.sampler = Sampler(
@@ -245,7 +259,7 @@ class _Run:
         ids, logprobs = self.sampler.message(row)
         assert self.sampler.total(row) == live.tokens + len(ids), "the cache must hold exactly the episode's tokens"
         try:
-            end = live.hear(ids, logprobs, self.chat, context=self.context, max_turns=self.max_turns)
+            end = live.hear(ids, logprobs, self.chat, context=self.context, max_turns=self._most_turns(live.request.task))
             if end is None:
                 self.waiting.append(_Chunk([row], live.shown))
                 return
@@ -259,6 +273,11 @@ class _Run:
         self.finished[live.index] = trajectory
         if self.on_episode is not None:
             self.on_episode(trajectory)
+
+    def _most_turns(self, task: Task) -> int:
+        if self.spare_turns is None:
+            return self.max_turns
+        return min(self.max_turns, task.necessary_steps + self.spare_turns)
 
     def _release(self, row: int) -> None:
         del self.live[row]

@@ -104,6 +104,7 @@ def _play(
         requests,
         context=config.model.context,
         max_turns=config.environment.max_turns,
+        spare_turns=config.environment.spare_turns,
         on_episode=lambda _: on_progress(1),
         **options,
     )

@@ -37,6 +37,7 @@ class Suite:
     max_turns: int
     context: int
     seed: int
+    spare_turns: int | None = None
 
     def __post_init__(self) -> None:
         ids = [task.task_id for tasks in self.tasks.values() for task in tasks]
@@ -124,6 +125,7 @@ def _play_chunk(
         "sampling": suite.section.sampling,
         "context": suite.context,
         "max_turns": suite.max_turns,
+        "spare_turns": suite.spare_turns,
         "seed": suite.seed,
         "policy_version": 0,
         "greedy": decoding == "greedy",

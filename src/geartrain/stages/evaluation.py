@@ -85,6 +85,7 @@ def load_suite(tasks: Path, config: Config, splits: Sequence[str]) -> Suite:
         tasks=filled,
         section=config.evaluation,
         max_turns=config.environment.max_turns,
+        spare_turns=config.environment.spare_turns,
         context=config.model.context,
         # Not the training's seed: no episode of an evaluation repeats a training episode's noise.
         seed=seed_of(config.seed, "evaluation"),

@@ -26,8 +26,14 @@ _SOURCES = {  # natural joins: tables share no columns but keys
     "genre": "line NATURAL JOIN invoice NATURAL JOIN track NATURAL JOIN genre",
     "artist": "line NATURAL JOIN invoice NATURAL JOIN track NATURAL JOIN album NATURAL JOIN artist",
 }
-_OF_INVOICES = {"revenue": "SUM(total)", "orders": "COUNT(*)", "units": "SUM(units)"}
-_OF_LINES = {"revenue": "SUM(amount)", "orders": "COUNT(DISTINCT invoice_id)", "units": "SUM(quantity)"}
+_OF_INVOICES = {"revenue": "SUM(total)", "orders": "COUNT(*)", "units": "SUM(units)", "mean": "AVG(total)"}
+_OF_LINES = {
+    "revenue": "SUM(amount)",
+    "orders": "COUNT(DISTINCT invoice_id)",
+    "units": "SUM(quantity)",
+    "mean": "AVG(amount)",
+}
+_OFFICE = "sales@chinookcorp.com"  # nobody reads it
 
 
 class AnalystExpert:
@@ -116,12 +122,12 @@ def _cell(content: str, row: int = 0) -> str:
 
 
 def _metric(metric: str, flaws: Collection[str]) -> str:
-    return "revenue" if "orders_as_revenue" in flaws else metric
+    return "mean" if "mean_for_orders" in flaws else metric
 
 
 def _sorted(order: str, flaws: Collection[str], k: int) -> str:
-    down = order == "highest" or "worst_as_best" in flaws
-    return f" ORDER BY v {'DESC' if down else 'ASC'} LIMIT {k}"
+    skipped = " OFFSET 1" if "lowest_skipped" in flaws else ""
+    return f" ORDER BY v {'DESC' if order == 'highest' else 'ASC'} LIMIT {k}{skipped}"
 
 
 def _rank(part: Rank, sections: Sequence[str], flaws: Collection[str], answers: dict[str, str]) -> Script:
@@ -152,7 +158,7 @@ def _drill(part: Drill, sections: Sequence[str], flaws: Collection[str], answers
     for level, section in zip(part.levels, sections, strict=True):
         if level == "city" and "parent_forgotten" in flaws:
             filters = []
-        tail = _sorted(part.order, flaws, 1)
+        tail = _sorted(part.order, flaws if level == part.levels[0] else (), 1)
         content = yield _query(select(level, _metric(part.metric, flaws), part.period, filters, tail))
         filters = [(level, _cell(content))]
         yield _report(section, f"{_handle(content)}[0]")
@@ -162,7 +168,7 @@ def _series(part: Series, sections: Sequence[str], flaws: Collection[str], answe
     content = yield _query(select("month", _metric(part.metric, flaws), part.year, [(part.column, part.entity)]))
     table = _handle(content)
     for ask, section in zip(part.asks, sections, strict=True):
-        op = "top" if ask == "outlier" and "top_for_outlier" in flaws else ask
+        op = "diff" if ask == "outlier" and "change_for_outlier" in flaws else ask
         content = yield _analyze(table, op)
         yield _report(section, _handle(content))
 
@@ -180,16 +186,17 @@ def _share(part: Share, sections: Sequence[str], flaws: Collection[str], answers
 def _mail(mail: Mapping[str, str], flaws: Collection[str], answers: Mapping[str, str]) -> Script:
     if "mail_forgotten" in flaws:
         return
+    if "office_for_rep" in flaws:
+        yield "send_email", {"to": _OFFICE, "subject": "report"}
+        return
     person = quote(mail["who"] or answers[mail["section"]])
     boss = "SELECT email FROM employee WHERE employee_id = (SELECT manager_id FROM {} = {})"
-    served = "customer JOIN employee ON employee_id = rep_id WHERE customer"
     if mail["to"] == "employee":
         sql = f"SELECT email FROM employee WHERE employee = {person}"  # noqa: S608 - the agent's own query
     elif mail["to"] == "manager":
         sql = boss.format("employee WHERE employee", person)
-    elif "manager_for_rep" in flaws:
-        sql = boss.format(served, person)
     else:
+        served = "customer JOIN employee ON employee_id = rep_id WHERE customer"
         sql = f"SELECT email FROM {served} = {person}"  # noqa: S608 - the agent's own query
     content = yield _query(sql)
     yield "send_email", {"to": _cell(content), "subject": "report"}

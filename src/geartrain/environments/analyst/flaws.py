@@ -3,19 +3,20 @@
 A demonstrator that is right everywhere leaves reinforcement learning nothing to
 do; one that is wrong at random teaches noise. This one is wrong *systematically*,
 where the prompt shows that the flaw applies, so that a policy cloned from it is
-wrong by argmax and right about a third of the time by sampling.
+wrong by argmax and right about a third of the time by sampling. A flaw's action
+is right nowhere else: what unlearns it need not unlearn anything that is sound.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 FLAWS: Mapping[str, str] = {
-    "worst_as_best": "sorts DESC where the lowest are asked",
-    "orders_as_revenue": "adds up money where orders are to be counted",
+    "lowest_skipped": "skips the first row where the lowest are asked, as if it were none",
+    "mean_for_orders": "takes the mean of the money where orders are to be counted",
     "month_repeated": "asks for the last month of a comparison with the filter of the month before",
     "parent_forgotten": "drops the parent's filter when drilling down to a city",
-    "top_for_outlier": "takes the peak where the month that deviates most is asked",
-    "manager_for_rep": "mails the manager instead of the sales rep",
+    "change_for_outlier": "takes the change over the year where the month that deviates most is asked",
+    "office_for_rep": "mails the sales office instead of looking up the sales rep",
     "mail_forgotten": "finishes without the mail to the manager",
 }
 """Name -> what it does. Where each applies: `Part.flaws`, `mail_flaws`."""
@@ -38,4 +39,4 @@ FLAWLESS = Habits(flaw=0.0, broken_call=0.0, look_around=0.0)
 
 def mail_flaws(to: str) -> list[str]:
     """Return the flaws that a mail to this kind of recipient gives room to."""
-    return {"rep": ["manager_for_rep"], "manager": ["mail_forgotten"]}.get(to, [])
+    return {"rep": ["office_for_rep"], "manager": ["mail_forgotten"]}.get(to, [])

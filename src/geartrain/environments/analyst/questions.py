@@ -121,14 +121,14 @@ def steps(part: Part) -> int:
 
 def flaw_sites(part: Part) -> list[str]:
     """Return the expert's flaws (`flaws.FLAWS`) that a part gives room to."""
-    found = ["orders_as_revenue"] if part.metric == "orders" else []
+    found = ["mean_for_orders"] if part.metric == "orders" else []
     match part:
         case Rank() | Drill() if part.order == "lowest":
-            found.append("worst_as_best")
+            found.append("lowest_skipped")
         case Compare() if part.change:
             found.append("month_repeated")
         case Series() if "outlier" in part.asks:
-            found.append("top_for_outlier")
+            found.append("change_for_outlier")
     if isinstance(part, Drill) and part.levels[1] == "city":
         found.append("parent_forgotten")
     return found
