@@ -25,7 +25,7 @@ describe_table(table)
 query_database(sql) -> q1, q2...
 analyze_data(data, op, column) -> a1, a2... op: top bottom sum mean diff growth share outlier
 generate_report(section, value) value: literal, q1[0] or a1
-send_email(to, subject) attaches the report
+send_email(to, subject) attaches the report; to: address or q1[0]
 finish()
 Tables:
 """ + "\n".join(f"{table}({', '.join(columns)})" for table, columns in SCHEMA.items())

@@ -55,7 +55,12 @@ SPECS = (
         section=_STRING,
         value={"type": ["string", "number"]},
     ),
-    _spec("send_email", "Send a mail with the report, as it is now, attached.", to=_STRING, subject=_STRING),
+    _spec(
+        "send_email",
+        "Send a mail with the report, as it is now, attached. `to` is an address, or a row that holds one, as q1[0].",
+        to=_STRING,
+        subject=_STRING,
+    ),
     _spec("finish", "End the task."),
 )
 
@@ -188,12 +193,13 @@ class AnalystEpisode:
     def _send_email(self, to: str, subject: str) -> str:
         if not 0 < len(to.strip()) <= VALUE_LIMIT or len(subject) > VALUE_LIMIT:
             raise ToolError("invalid_value", f"'to' and 'subject' may have {VALUE_LIMIT} characters, 'to' at least 1")
-        if not re.fullmatch(r"[^@\s]+@[^@\s]+", to.strip()):
-            raise ToolError("invalid_value", f"'{clip(to, 30)}' is not an address")
-        self._outbox.append(Mail(to.strip(), subject, dict(self._report)))
+        address = self._resolve(to).label or ""
+        if not re.fullmatch(r"[^@\s]+@[^@\s]+", address):
+            raise ToolError("invalid_value", f"'{clip(address or to, 30)}' is not an address")
+        self._outbox.append(Mail(address, subject, dict(self._report)))
         if self._recipient is not None and not mail_faults(self._facts, self._recipient, self._outbox):
             self._reach("mailed")
-        return f"sent to {clip(to)} with {len(self._report)} sections"
+        return f"sent to {clip(address)} with {len(self._report)} sections"
 
     def _finish(self) -> str:
         self._finished = True

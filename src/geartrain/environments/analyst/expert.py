@@ -199,7 +199,7 @@ def _mail(mail: Mapping[str, str], flaws: Collection[str], answers: Mapping[str,
         served = "customer JOIN employee ON employee_id = rep_id WHERE customer"
         sql = f"SELECT email FROM {served} = {person}"  # noqa: S608 - the agent's own query
     content = yield _query(sql)
-    yield "send_email", {"to": _cell(content), "subject": "report"}
+    yield "send_email", {"to": f"{_handle(content)}[0]", "subject": "report"}
 
 
 _SCRIPTS: Mapping[str, Callable[..., Script]] = {

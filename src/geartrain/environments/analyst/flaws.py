@@ -17,7 +17,7 @@ FLAWS: Mapping[str, str] = {
     "parent_forgotten": "drops the parent's filter when drilling down to a city",
     "change_for_outlier": "takes the change over the year where the month that deviates most is asked",
     "office_for_rep": "mails the sales office instead of looking up the sales rep",
-    "mail_forgotten": "finishes without the mail to the manager",
+    "mail_forgotten": "finishes without the mail where a colleague is named",
 }
 """Name -> what it does. Where each applies: `Part.flaws`, `mail_flaws`."""
 
@@ -39,4 +39,4 @@ FLAWLESS = Habits(flaw=0.0, broken_call=0.0, look_around=0.0)
 
 def mail_flaws(to: str) -> list[str]:
     """Return the flaws that a mail to this kind of recipient gives room to."""
-    return {"rep": ["office_for_rep"], "manager": ["mail_forgotten"]}.get(to, [])
+    return {"rep": ["office_for_rep"], "employee": ["mail_forgotten"]}.get(to, [])

@@ -44,6 +44,9 @@ def test_a_session(episode: AnalystEpisode) -> None:
     assert say(episode, "generate_report", section="x", value="q1[1].country") == f"x = {first[3].split('|')[0]}"
     assert say(episode, "generate_report", section="x", value=12.50) == "x = 12.5"
     assert say(episode, "send_email", to="a@b.c", subject="report") == "sent to a@b.c with 2 sections"
+    say(episode, "query_database", sql="SELECT employee, email FROM employee WHERE employee = 'Jane Peacock'")
+    sent = say(episode, "send_email", to="q2[0].email", subject="report")
+    assert re.fullmatch(r"sent to jane\d@chinookcorp.com with 2 sections", sent)
     step = episode.step(render_call("finish", {}))
     assert (step.result.content, step.done) == ("finished", True)
     again = episode.step(render_call("list_tables", {}))
@@ -70,6 +73,9 @@ def test_a_session(episode: AnalystEpisode) -> None:
         ("generate_report", {"section": "first", "value": "  "}, "invalid_value"),
         ("generate_report", {"section": "first", "value": ["q1[0]"]}, "wrong_type"),
         ("send_email", {"to": "Jane", "subject": "report"}, "invalid_value"),
+        ("send_email", {"to": "q1[0]", "subject": "report"}, "invalid_value"),
+        ("send_email", {"to": "a1", "subject": "report"}, "invalid_value"),
+        ("send_email", {"to": "q9[0]", "subject": "report"}, "unknown_handle"),
         ("send_email", {"to": "a@b.c", "subject": "x" * 300}, "invalid_value"),
         ("send_email", {"to": "a@b.c, d@e.f", "subject": "report"}, "invalid_value"),
     ],
@@ -100,13 +106,17 @@ def test_siblings_share_nothing(environment: AnalystEnvironment, tasks: dict[str
 
 
 def test_the_opening_hides_the_truth(environment: AnalystEnvironment, tasks: dict[str, list[Task]]) -> None:
-    task = next(task for task in tasks["test"] if task.spec["parameters"]["mail"])
-    opening = environment.reset(task, seed=0).opening()
-    assert [message["role"] for message in opening] == ["system", "user"]
-    assert len(opening[0]["content"].split()) <= 130
-    text = json.dumps(opening, ensure_ascii=False)
-    assert task.spec["recipient"] not in text
-    assert all(str(fact["label"]) not in text for fact in task.spec["facts"].values() if fact["label"])
+    mailed = [task for task in tasks["test"] if task.spec["parameters"]["mail"]]
+    assert mailed
+    for task in mailed:
+        opening = environment.reset(task, seed=0).opening()
+        assert [message["role"] for message in opening] == ["system", "user"]
+        assert len(opening[0]["content"].split()) <= 130
+        text = json.dumps(opening, ensure_ascii=False)
+        assert task.spec["recipient"] not in text
+        named = task.spec["parameters"]["mail"]["who"]  # may be an answer, too
+        answers = {str(fact["label"]) for fact in task.spec["facts"].values() if fact["label"]} - {named}
+        assert not [answer for answer in answers if answer in text]
 
 
 def test_the_same_actions_give_the_same_bytes(
