@@ -7,6 +7,7 @@ and questions in ways that training never shows.
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from geartrain.environments.analyst.editions import MONTHS, YEARS
 from geartrain.environments.analyst.flaws import mail_flaws
@@ -30,7 +31,7 @@ STEPS = range(4, 21)
 """Allowed lengths of the scripted solution."""
 BANDS = ((range(4, 6), 0.50), (range(6, 9), 0.30), (range(9, 13), 0.14), (range(13, 21), 0.06))
 """Ranges of length and how often each is wanted."""
-_ATTEMPTS = 400
+_PROPOSALS = 6000
 
 
 @dataclass(frozen=True)
@@ -134,15 +135,25 @@ HELD_OUT: Mapping[str, Callable[[random.Random], Draft]] = {"share": _share, "st
 
 
 def draft(family: str, rng: random.Random, *, flaws: int) -> Draft:
-    """Return a draft with exactly `flaws` flaw sites, its length drawn from `BANDS`."""
+    """Return a draft with exactly `flaws` flaw sites, its length drawn from those of `BANDS` that the family has."""
+    pools = _pools(family)
+    bands = [(band, weight) for band, weight in BANDS if (band, flaws) in pools]
+    band = rng.choices([band for band, _ in bands], [weight for _, weight in bands])[0]
+    return rng.choice(pools[band, flaws])
+
+
+@cache
+def _pools(family: str) -> Mapping[tuple[range, int], Sequence[Draft]]:
+    """Return many drafts of a family, by band of length and number of flaw sites."""
+    rng = random.Random(f"drafts/{family}")  # noqa: S311 - not a secret
     propose = TRAINED.get(family) or HELD_OUT[family]
-    while True:
-        band = rng.choices([band for band, _ in BANDS], [weight for _, weight in BANDS])[0]
-        # Not every family has every combination; then another band is drawn.
-        for _ in range(_ATTEMPTS):
-            proposal = propose(rng)
-            if proposal.steps() in band and len(proposal.flaws()) == flaws:
-                return proposal
+    pools: dict[tuple[range, int], list[Draft]] = {}
+    for _ in range(_PROPOSALS):
+        proposal = propose(rng)
+        for band, _ in BANDS:
+            if proposal.steps() in band:
+                pools.setdefault((band, len(proposal.flaws())), []).append(proposal)
+    return pools
 
 
 def redraw(part: Part, rng: random.Random, ledger: Ledger) -> Part:
