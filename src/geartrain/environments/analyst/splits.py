@@ -73,8 +73,11 @@ class _Generator:
         world = rng.choice(sorted(self._ledgers))
         for _ in range(_TASK_ATTEMPTS):
             task = self._attempt(rng, index, family, flaws, world)
-            if task is not None and task.prompt not in self._seen:
-                self._seen.add(task.prompt)
+            if task is None:
+                continue
+            asked = json.dumps([task.world, task.spec["parameters"]], sort_keys=True)
+            if asked not in self._seen:  # else it is the same question, though perhaps in other words
+                self._seen.add(asked)
                 return task
         raise UserError(
             f"split '{self._split}': no new task of family '{family}' after {index} tasks; ask for fewer tasks"

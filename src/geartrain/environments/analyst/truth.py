@@ -68,9 +68,10 @@ def _drill(part: Drill, ledger: Ledger) -> list[Fact] | None:
             return None
         found.append(Fact("label", label, value))
         where = [(level, label)]
-    # If the second answer is also the best everywhere, the question is no drill-down.
-    everywhere = _ranked(ledger.totals(part.levels[1], part.metric, part.period), part.order)
-    return found if everywhere[0][0] != found[1].label else None
+    # If the second answer is also the best everywhere, or ties with it, the question is no drill-down.
+    everywhere = ledger.totals(part.levels[1], part.metric, part.period)
+    best = _ranked(everywhere, part.order)[0][1]
+    return found if apart(best, everywhere[str(found[1].label)]) else None
 
 
 def _series(part: Series, ledger: Ledger) -> list[Fact] | None:
