@@ -259,7 +259,8 @@ class _Run:
         ids, logprobs = self.sampler.message(row)
         assert self.sampler.total(row) == live.tokens + len(ids), "the cache must hold exactly the episode's tokens"
         try:
-            end = live.hear(ids, logprobs, self.chat, context=self.context, max_turns=self._most_turns(live.request.task))
+            most = self._most_turns(live.request.task)
+            end = live.hear(ids, logprobs, self.chat, context=self.context, max_turns=most)
             if end is None:
                 self.waiting.append(_Chunk([row], live.shown))
                 return
