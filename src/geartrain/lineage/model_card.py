@@ -39,12 +39,12 @@ def render_card(
         _table(("split", "decoding", "tasks", "before", "after", "gain", "p"), _result_rows(tables)),
         "Before: the warm start. After: this model. Intervals resample tasks, not episodes; the gain is paired by "
         "task and seed; p is two-sided, of a permutation test that swaps the two models within a task. "
-        "`val` chose the checkpoint and flatters the model.",
+        "`val` chose the checkpoint and is not part of it.",
         "## Why it was promoted",
         _table(("check", "value", "threshold"), [_check_row(check) for check in checks]),
         "## What made it",
         _table(("artifact", "sha256"), _origin_rows(policy, evaluation)),
-        "`geartrain lineage` walks from these digests to the data, and from the data to every model it reached.",
+        "The run's hash-chained events (`events.ndjson`) tie these digests to the runs and the data that they came from.",
         "## Training parameters",
         "```yaml\n" + yaml.safe_dump(dict(policy.parameters), sort_keys=True).rstrip() + "\n```",
         "## Limits",
@@ -82,7 +82,6 @@ def _header(environment: str, tables: Mapping[str, Any]) -> dict[str, Any]:
             ],
         }
         for split, table in tables["splits"].items()
-        if split != "val"
     ]
     return {
         "library_name": "transformers",

@@ -4,10 +4,11 @@ A tiny model spends its few steps on what it must decide, so the parts of a call
 that never change, `{"name": "query_database", "arguments": {"sql": "`, the
 joins `", "limit": ` and the closers `"}}`, are one pre-token each: BPE may
 learn them as one token, and the model chooses a tool in one step. So are the
-head of a message, a result's handle and row, a month, and a run of SQL's words:
-what is copied or decided as a whole is one step. Other digits never join letters
-or marks, and at most four of them each other: a year may be one token, a long
-number is copied in pieces. Every text survives a round trip.
+head of a message, a result's handle and row, and a run of SQL's words: what is
+copied or decided as a whole is one step. (A month is not: as one token, comparisons
+over months fell from 44 to 4 % after the same warm start.) Other digits never join
+letters or marks, and at most four of them each other: a year may be one token, a
+long number is copied in pieces. Every text survives a round trip.
 """
 
 from collections.abc import Iterable
@@ -40,7 +41,6 @@ _SCAFFOLD = f"{_CALL}|{_JOIN}|{_CLOSE}"
 _HEAD = r"(?:system|user|assistant|tool)\n"
 _HANDLE = r"\b[qa]\d{1,2}\b"
 _ROW = r"\[\d\]"
-_MONTH = r"\b\d{4}-\d{2}\b"
 _KEYWORDS = r" ?[A-Z]{2,}(?: [A-Z]{2,})+"
 _MARK = r"[^\s\p{L}\p{M}\p{N}_]"
 PATTERN = "|".join(
@@ -49,7 +49,6 @@ PATTERN = "|".join(
         _HEAD,
         _HANDLE,
         _ROW,
-        _MONTH,
         _KEYWORDS,
         r"\p{N}{1,4}",  # a number's digits, so that a year is one token
         r" ?[\p{L}\p{M}_]+",  # a word or identifier with its leading space

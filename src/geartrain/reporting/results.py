@@ -12,7 +12,6 @@ SPLIT_NAMES = {
     "test": "Test: held-out tasks",
     "ood": "Out of distribution: families never trained on",
     "paraphrase": "Paraphrase: test tasks in other words",
-    "val": "Validation: chose the checkpoint, so it flatters",
 }
 
 

@@ -14,7 +14,7 @@ from geartrain.reporting.transcript import choose_pair, printable
 from geartrain.reporting.wording import duration, p_value, percent, points
 
 Context = dict[str, Any]
-SPLITS = ("test", "ood", "paraphrase", "val")
+SPLITS = ("test", "ood", "paraphrase")
 DECODINGS = ("sampled", "greedy")
 
 

@@ -43,6 +43,15 @@ def test_digits_join_nothing_else_and_identifiers_stay_whole(tokenizer):
     assert " track_" in parts
 
 
+def test_what_is_copied_or_decided_as_a_whole_is_one_token():
+    texts = ["q1: 3 rows", "<x>assistant\n", "a2 q1[0] 2010-03", "GROUP BY city ORDER BY v DESC LIMIT 2"] * 20
+    learned = train_tokenizer(texts, vocabulary=600)
+    assert pieces(learned, "assistant\n") == ["assistant\n"]
+    assert pieces(learned, '"q1[0]" a2') == ['"', "q1", "[0]", '"', " ", "a2"]
+    assert pieces(learned, "2010-03") == ["2010", "-", "03"]
+    assert pieces(learned, " ORDER BY v DESC LIMIT 2") == [" ORDER BY", " v", " DESC LIMIT", " ", "2"]
+
+
 def test_closers_are_not_swallowed_by_the_marks_before_them(tokenizer):
     assert pieces(tokenizer, "x = 'y')\"}}")[-1] == '"}}'
 

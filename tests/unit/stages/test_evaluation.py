@@ -90,13 +90,13 @@ def test_stage_writes_metrics_tables_and_episodes_and_repeats_bit_for_bit(stage,
     folder = outputs["evaluation"]
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     tables = json.loads((folder / "tables.json").read_text())
-    assert set(tables["splits"]) == {"test", "ood", "val"}  # paraphrase is empty
+    assert set(tables["splits"]) == {"test", "ood"}  # paraphrase is empty, val chose the checkpoint
     assert tables["models"]["after"] == artifacts.read_manifest(inputs["policy"]).digest
     names = {path.name for path in (folder / "episodes").iterdir()}
     assert names == {
         f"{role}_{split}_{decoding}.parquet"
         for role in ("before", "after")
-        for split in ("test", "ood", "val")
+        for split in ("test", "ood")
         for decoding in ("greedy", "sampled")
     }
     played = list(read_trajectories(folder / "episodes" / "after_test_sampled.parquet"))
