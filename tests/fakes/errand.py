@@ -75,11 +75,11 @@ class Player:
     def __init__(self):
         self.calls = []
 
-    def __call__(self, environment, policy, requests, *, seed, greedy, on_episode, **options):
-        self.calls.append((greedy, [(r.task.task_id, r.sibling) for r in requests]))
+    def __call__(self, environment, policy, requests, *, seed, on_episode, **options):
+        self.calls.append([(r.task.task_id, r.sibling, r.greedy) for r in requests])
         played = []
         for request in requests:
-            played.append(play_one(environment, policy, request.task, request.sibling, seed, greedy))
+            played.append(play_one(environment, policy, request.task, request.sibling, seed, request.greedy))
             on_episode(played[-1])
         return played
 

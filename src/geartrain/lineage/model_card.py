@@ -44,7 +44,7 @@ def render_card(
         _table(("check", "value", "threshold"), [_check_row(check) for check in checks]),
         "## What made it",
         _table(("artifact", "sha256"), _origin_rows(policy, evaluation)),
-        "The run's hash-chained events (`events.ndjson`) tie these digests to the runs and the data that they came from.",
+        "The run's hash-chained events (`events.ndjson`) tie these digests to the runs and data that made them.",
         "## Training parameters",
         "```yaml\n" + yaml.safe_dump(dict(policy.parameters), sort_keys=True).rstrip() + "\n```",
         "## Limits",

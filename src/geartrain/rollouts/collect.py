@@ -54,7 +54,6 @@ def play(
     policy_version: int,
     spare_turns: int | None = None,
     on_episode: Callable[[Trajectory], None] | None = None,
-    greedy: bool = False,
 ) -> list[Trajectory]:
     """Play every request and return the trajectories in request order.
 
@@ -63,7 +62,6 @@ def play(
         max_turns: most messages of an episode; then it ends as "max_turns".
         spare_turns: most messages beyond a task's necessary ones, if that is fewer; None sets no such limit.
         on_episode: called with each trajectory when it ends (in the order of ending).
-        greedy: take the likeliest token; log-probs are still those at the sampling temperature.
 
     Raises UserError if a task's opening does not fit into `context`, EpisodeError if
     the environment raised; either way after all other episodes have been played.
@@ -82,7 +80,6 @@ def play(
             seed,
             policy_version,
             on_episode,
-            greedy,
         )
         try:
             run.play()
@@ -116,7 +113,6 @@ class _Run:
         seed: int,
         policy_version: int,
         on_episode: Callable[[Trajectory], None] | None,
-        greedy: bool,
     ) -> None:
         self.environment, self.chat, self.requests = environment, policy.chat, requests
         self.context, self.max_turns, self.spare_turns = context, max_turns, spare_turns
@@ -129,7 +125,6 @@ class _Run:
             max_new_tokens=sampling.max_new_tokens,
             rows=rows,
             context=context,
-            greedy=greedy,
         )
         self.free = list(range(rows))
         self.live: dict[int, LiveEpisode] = {}
@@ -181,9 +176,8 @@ class _Run:
             row = self.free.pop(0)
             self.live[row] = live
             group, request = live.request.group_id, live.request
-            self.sampler.seat(
-                row, trajectory_uniforms(self.seed, group, request.task.task_id, request.sibling, self.context)
-            )
+            uniforms = trajectory_uniforms(self.seed, group, request.task.task_id, request.sibling, self.context)
+            self.sampler.seat(row, uniforms, greedy=request.greedy)
             ids = live.shown[len(self.prefix or ()) :]
             known = next((chunk for chunk in self.waiting if chunk.group == group and chunk.ids == ids), None)
             if known is not None:

@@ -18,6 +18,8 @@ class EpisodeRequest:
     task: Task
     sibling: int
     group_id: str
+    greedy: bool = False
+    """Take the likeliest token; log-probs are still those at the sampling temperature."""
 
 
 def world_seed(seed: int, group_id: str) -> int:

@@ -75,12 +75,18 @@ class Players:
 
 
 def deal(requests: Sequence[EpisodeRequest], hands: int) -> list[list[int]]:
-    """Share out the indices of requests, whole groups at a time, in turn; no share is empty."""
+    """Share out the indices of requests, whole groups at a time, so that all have as many steps to play; none empty."""
     groups: dict[str, list[int]] = {}
     for index, request in enumerate(requests):
         groups.setdefault(request.group_id, []).append(index)
-    members = list(groups.values())
-    return [sorted(chain.from_iterable(members[hand::hands])) for hand in range(min(hands, len(members)))]
+    steps = {name: sum(requests[index].task.necessary_steps for index in group) for name, group in groups.items()}
+    shares: list[list[int]] = [[] for _ in range(min(hands, len(groups)))]
+    load = [0] * len(shares)
+    for name in sorted(groups, key=lambda name: -steps[name]):  # the longest first, each to who has least
+        hand = load.index(min(load))
+        shares[hand] += groups[name]
+        load[hand] += steps[name]
+    return [sorted(share) for share in shares]
 
 
 def _play_apart(model: Path, weights: Path, worlds: Path, config: Config, *rest: Any) -> list[Trajectory]:

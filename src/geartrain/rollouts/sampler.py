@@ -36,18 +36,19 @@ def trajectory_uniforms(seed: int, group_id: str, task_id: str, sibling: int, co
 
 
 @torch.no_grad()
-def draw(logit_SV: Tensor, uniform_S: Tensor, temperature: float, *, greedy: bool = False) -> tuple[Tensor, Tensor]:
+def draw(
+    logit_SV: Tensor, uniform_S: Tensor, temperature: float, greedy_S: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Draw one id per row by inverting the cumulative distribution; return ids and their log-probs, [S] each.
 
-    An id of probability 0 is never drawn.
+    An id of probability 0 is never drawn. Where `greedy_S` is True, the likeliest is taken.
     """
     logprob_SV = (logit_SV.float() / temperature).log_softmax(-1)
-    if greedy:
-        id_S = logprob_SV.argmax(-1)
-    else:
-        mass_SV = logprob_SV.exp().cumsum(-1, dtype=torch.float64)
-        target_S1 = (uniform_S * mass_SV[:, -1])[:, None]
-        id_S = torch.searchsorted(mass_SV, target_S1, right=True)[:, 0].clamp_(max=logit_SV.shape[-1] - 1)
+    mass_SV = logprob_SV.exp().cumsum(-1, dtype=torch.float64)
+    target_S1 = (uniform_S * mass_SV[:, -1])[:, None]
+    id_S = torch.searchsorted(mass_SV, target_S1, right=True)[:, 0].clamp_(max=logit_SV.shape[-1] - 1)
+    if greedy_S is not None and greedy_S.any():
+        id_S = torch.where(greedy_S, logprob_SV.argmax(-1), id_S)
     return id_S, logprob_SV.gather(-1, id_S[:, None])[:, 0]
 
 
@@ -70,7 +71,6 @@ class Sampler:
         max_new_tokens: int,
         rows: int,
         context: int,
-        greedy: bool = False,
         packed: bool | None = None,
     ) -> None:
         """Allocate state for `rows` episodes of at most `context` tokens each.
@@ -84,7 +84,6 @@ class Sampler:
         self.model = policy.model
         self.end_id = policy.chat.end_id
         self.temperature = temperature
-        self.greedy = greedy
         self.context = context
         self.packed = _packing_works(self.model) if packed is None else packed
         kind: type[RaggedCache] = PagedCache if self.packed else PaddedCache
@@ -97,12 +96,14 @@ class Sampler:
         self._pending = np.full(rows, _NONE, dtype=np.int64)
         self._uniforms = np.zeros((rows, context), dtype=np.float64)
         self._drawn = np.zeros(rows, dtype=np.int64)
+        self._greedy = np.zeros(rows, dtype=bool)
 
-    def seat(self, row: int, uniforms: np.ndarray) -> None:
-        """Give a free row to a new episode that draws from `uniforms` [context]."""
+    def seat(self, row: int, uniforms: np.ndarray, *, greedy: bool = False) -> None:
+        """Give a free row to a new episode that draws from `uniforms` [context], or takes the likeliest tokens."""
         self.free(row)
         self._uniforms[row] = uniforms
         self._drawn[row] = 0
+        self._greedy[row] = greedy
 
     def free(self, row: int) -> None:
         """Forget the episode of a row."""
@@ -164,7 +165,8 @@ class Sampler:
 
     def _advance(self, rows: np.ndarray, logit_SV: Tensor) -> np.ndarray:
         uniform_S = torch.from_numpy(self._uniforms[rows, self._drawn[rows]]).to(logit_SV.device)
-        id_S, logprob_S = draw(logit_SV, uniform_S, self.temperature, greedy=self.greedy)
+        greedy_S = torch.from_numpy(self._greedy[rows]).to(logit_SV.device)
+        id_S, logprob_S = draw(logit_SV, uniform_S, self.temperature, greedy_S)
         ids, count = id_S.cpu().numpy(), self._count[rows]
         self._ids[rows, count], self._logprobs[rows, count] = ids, logprob_S.cpu().numpy()
         self._pending[rows] = ids

@@ -1,6 +1,6 @@
 """Play a model over several splits, greedy and sampled, in chunks that survive a kill.
 
-All splits of one way of decoding share the same batches, longest tasks first,
+All splits and both ways of decoding share the same batches, longest tasks first,
 so that rows idle only at the very end. Chunks are cut by count alone: a run
 that was killed and resumed has the batches, hence the bits, of one that was not.
 """
@@ -59,12 +59,15 @@ class Suite:
         """Episodes that one model plays in all."""
         return sum(map(len, self.tasks.values())) * sum(map(self.siblings, DECODINGS))
 
-    def requests(self, decoding: str) -> list[EpisodeRequest]:
-        """Return every episode to play, longest tasks first, siblings side by side."""
+    def requests(self) -> list[EpisodeRequest]:
+        """Return every episode to play, longest tasks first, those of a task side by side."""
         tasks = [task for tasks in self.tasks.values() for task in tasks]
         tasks.sort(key=lambda task: -task.necessary_steps)
         return [
-            EpisodeRequest(task, sibling, task.task_id) for task in tasks for sibling in range(self.siblings(decoding))
+            EpisodeRequest(task, sibling, task.task_id, greedy=decoding == "greedy")
+            for task in tasks
+            for decoding in DECODINGS
+            for sibling in range(self.siblings(decoding))
         ]
 
 
@@ -89,20 +92,17 @@ def play_suite(
     """
     work.mkdir(parents=True, exist_ok=True)
     load = cache(load)
-    episodes: Episodes = {}
-    for decoding in DECODINGS:
-        requests = suite.requests(decoding)
-        played: list[Trajectory] = []
-        for start in range(0, len(requests), suite.section.chunk_episodes):
-            chunk = requests[start : start + suite.section.chunk_episodes]
-            path = work / f"{label}-{decoding}-{start:06d}.parquet"
-            if path.exists():
-                on_episode(len(chunk))
-            else:
-                _play_chunk(path, suite, load(), chunk, decoding, on_episode, play)
-            played.extend(read_trajectories(path))
-        episodes.update(_by_split(suite, decoding, played))
-    return episodes
+    requests = suite.requests()
+    played: list[Trajectory] = []
+    for start in range(0, len(requests), suite.section.chunk_episodes):
+        chunk = requests[start : start + suite.section.chunk_episodes]
+        path = work / f"{label}-{start:06d}.parquet"
+        if path.exists():
+            on_episode(len(chunk))
+        else:
+            _play_chunk(path, suite, load(), chunk, on_episode, play)
+        played.extend(read_trajectories(path))
+    return _by_split(suite, requests, played)
 
 
 def write_episodes(folder: Path, label: str, episodes: Episodes) -> None:
@@ -117,7 +117,6 @@ def _play_chunk(
     suite: Suite,
     policy: Policy,
     requests: Sequence[EpisodeRequest],
-    decoding: str,
     on_episode: Callable[[int], object],
     play: Callable[..., list[Trajectory]],
 ) -> None:
@@ -128,7 +127,6 @@ def _play_chunk(
         "spare_turns": suite.spare_turns,
         "seed": suite.seed,
         "policy_version": 0,
-        "greedy": decoding == "greedy",
     }
     played = play(suite.environment, policy, requests, on_episode=lambda _: on_episode(1), **options)
     half = path.with_suffix(f".{os.getpid()}.half")
@@ -136,10 +134,14 @@ def _play_chunk(
     half.replace(path)
 
 
-def _by_split(suite: Suite, decoding: str, played: Sequence[Trajectory]) -> Episodes:
-    found = {(t.task_id, t.sibling): t for t in played}
-    siblings = range(suite.siblings(decoding))
+def _by_split(suite: Suite, requests: Sequence[EpisodeRequest], played: Sequence[Trajectory]) -> Episodes:
+    found = {(r.greedy, r.task.task_id, r.sibling): t for r, t in zip(requests, played, strict=True)}
     return {
-        (split, decoding): [found[task.task_id, sibling] for task in tasks for sibling in siblings]
+        (split, decoding): [
+            found[decoding == "greedy", task.task_id, sibling]
+            for task in tasks
+            for sibling in range(suite.siblings(decoding))
+        ]
         for split, tasks in suite.tasks.items()
+        for decoding in DECODINGS
     }

@@ -108,17 +108,16 @@ class TaskWorld:
         *,
         seed: int,
         policy_version: int = 0,
-        greedy: bool = False,
     ) -> list[Trajectory]:
         """Play siblings of given tasks; the group of a trajectory is its task's id."""
-        return self.players.play(
-            policy,
-            [EpisodeRequest(task, sibling, task.task_id) for task in tasks for sibling in range(siblings)],
-            sampling=self.config.policy.sampling,
-            seed=seed,
-            policy_version=policy_version,
-            greedy=greedy,
-        )
+        requests = [EpisodeRequest(task, sibling, task.task_id) for task in tasks for sibling in range(siblings)]
+        return self._play(policy, requests, seed=seed, policy_version=policy_version)
+
+    def _play(
+        self, policy: Policy, requests: Sequence[EpisodeRequest], *, seed: int, policy_version: int
+    ) -> list[Trajectory]:
+        sampling = self.config.policy.sampling
+        return self.players.play(policy, requests, sampling=sampling, seed=seed, policy_version=policy_version)
 
     def score(self, trajectories: Sequence[Trajectory]) -> Scored:
         """Score trajectories of the train or val tasks."""
@@ -127,10 +126,9 @@ class TaskWorld:
 
     def validate(self, policy: Policy) -> Validation:
         """Play `val` greedily and once sampled, always with the same noise."""
-        seed = seed_of(self.config.seed, "policy validation")
-        greedy = self.play_tasks(policy, self.val, 1, seed=seed, greedy=True)
-        sampled = self.play_tasks(policy, self.val, 1, seed=seed)
-        both = [*greedy, *sampled]
+        requests = [EpisodeRequest(task, 0, task.task_id, greedy) for greedy in (True, False) for task in self.val]
+        both = self._play(policy, requests, seed=seed_of(self.config.seed, "policy validation"), policy_version=0)
+        greedy, sampled = both[: len(self.val)], both[len(self.val) :]
         return Validation(
             _share(t.success for t in greedy), _share(t.success for t in sampled), _share(t.progress for t in both)
         )

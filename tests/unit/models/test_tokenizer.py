@@ -47,7 +47,7 @@ def test_what_is_copied_or_decided_as_a_whole_is_one_token():
     texts = ["q1: 3 rows", "<x>assistant\n", "a2 q1[0] 2010-03", "GROUP BY city ORDER BY v DESC LIMIT 2"] * 20
     learned = train_tokenizer(texts, vocabulary=600)
     assert pieces(learned, "assistant\n") == ["assistant\n"]
-    assert pieces(learned, '"q1[0]" a2') == ['"', "q1", "[0]", '"', " ", "a2"]
+    assert pieces(learned, '"q1[0]",a2') == ['"', "q1", "[0]", '"', ",", "a2"]
     assert pieces(learned, "2010-03") == ["2010", "-", "03"]
     assert pieces(learned, " ORDER BY v DESC LIMIT 2") == [" ORDER BY", " v", " DESC LIMIT", " ", "2"]
 

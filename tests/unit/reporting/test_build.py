@@ -131,7 +131,7 @@ def test_every_figure_says_seed_sample_and_command(html):
         body = html.split(f'<section id="{section}">')[1].split("</section>")[0]
         assert "Seed 7 ·" in body
         assert f"geartrain stage {command} &amp;&amp; geartrain report" in body
-    assert "120 test, 48 ood, 120 paraphrase, 60 val tasks; 1 greedy and 2 sampled episodes per task and model" in html
+    assert "120 test, 48 ood, 120 paraphrase tasks; 1 greedy and 2 sampled episodes per task and model" in html
     assert "16 tasks with 8 siblings each, per iteration" in html
 
 

@@ -189,8 +189,13 @@ def test_an_interrupted_play_closes_its_worlds(llama, game, make_requests):
 
 
 def test_greedy_siblings_are_equal_and_carry_log_probs_at_the_temperature(llama, game, make_requests):
-    trajectories = play(game, llama, make_requests(game, 2, 2), sampling=sampling(4, 0.7), greedy=True, **LIMITS)
+    requests = [dataclasses.replace(request, greedy=True) for request in make_requests(game, 2, 2)]
+    trajectories = play(game, llama, requests, sampling=sampling(4, 0.7), **LIMITS)
     assert trajectories[0].token_ids() == trajectories[1].token_ids()
+    mixed = [*requests[:1], *(dataclasses.replace(request, greedy=False) for request in requests[1:])]
+    beside = play(game, llama, mixed, sampling=sampling(4, 0.7), **LIMITS)
+    assert beside[0].token_ids() == trajectories[0].token_ids()
+    assert beside[1].token_ids() != trajectories[1].token_ids()
     mask = np.array(trajectories[2].action_mask())
     found = scores(llama, trajectories[2:3], 0.7, "right")[0]
     np.testing.assert_allclose(found[mask], np.array(trajectories[2].behaviour_logprobs())[mask], atol=1e-4)

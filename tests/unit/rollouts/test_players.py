@@ -21,8 +21,8 @@ from tests.fakes import pieces
 ROOT = Path(__file__).parents[3]
 
 
-def request(group: str, sibling: int = 0) -> EpisodeRequest:
-    return EpisodeRequest(Task(group, "parity", "f", "train", "p", "w", 2), sibling, group)
+def request(group: str, sibling: int = 0, steps: int = 2) -> EpisodeRequest:
+    return EpisodeRequest(Task(group, "parity", "f", "train", "p", "w", steps), sibling, group)
 
 
 def test_groups_are_dealt_out_whole_and_evenly():
@@ -32,6 +32,11 @@ def test_groups_are_dealt_out_whole_and_evenly():
     assert deal(requests, 1) == [list(range(10))]
     assert deal(requests[:2], 4) == [[0, 1]]
     assert sorted(index for hand in deal(requests, 4) for index in hand) == list(range(10))
+
+
+def test_hands_have_as_many_steps_to_play():
+    requests = [request(group, steps=steps) for group, steps in zip("abcde", (4, 20, 5, 8, 4), strict=True)]
+    assert deal(requests, 2) == [[1], [0, 2, 3, 4]]
 
 
 @pytest.fixture(scope="module")

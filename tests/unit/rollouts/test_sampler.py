@@ -27,10 +27,10 @@ def test_impossible_tokens_are_never_drawn(uniform):
 
 
 def test_greedy_takes_the_likeliest_and_reports_the_sampling_temperature():
-    logit_SV = torch.tensor([[0.0, 3.0, 1.0]])
-    id_S, logprob_S = draw(logit_SV, torch.zeros(1, dtype=torch.float64), 2.0, greedy=True)
-    assert id_S.item() == 1
-    torch.testing.assert_close(logprob_S, (logit_SV / 2).log_softmax(-1)[:, 1])
+    logit_SV = torch.tensor([[0.0, 3.0, 1.0]]).expand(2, 3)
+    id_S, logprob_S = draw(logit_SV, torch.zeros(2, dtype=torch.float64), 2.0, torch.tensor([True, False]))
+    assert id_S.tolist() == [1, 0]
+    torch.testing.assert_close(logprob_S, (logit_SV / 2).log_softmax(-1)[[0, 1], [1, 0]])
 
 
 def test_uniforms_depend_on_every_name_and_on_nothing_else():
