@@ -11,7 +11,7 @@ from geartrain.seeds import pick
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.trajectory import Trajectory, read_trajectories, write_trajectories
 
-CHUNK_TASKS = 32
+CHUNK_TASKS = 128
 """Tasks between two checkpoints; a killed run repeats at most these."""
 
 
