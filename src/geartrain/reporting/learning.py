@@ -179,7 +179,8 @@ def _shown(metrics: Mapping[str, Any], key: str) -> str:
 def _curve(history: Sequence[Mapping[str, Any]], label: str, colour: str, name: str, after: bool) -> Line:
     """Return a success curve over the number of updates behind the weights that were measured."""
     xs, ys = column(history, name)
-    return Line(label, colour, [x + after for x in xs], ys, marked=after, faint=not after)
+    start = column(history[:1], f"start_{name}")[1]
+    return Line(label, colour, [0.0] * len(start) + [x + after for x in xs], start + ys, marked=after, faint=not after)
 
 
 def _panel(history: Sequence[Mapping[str, Any]], title: str, meaning: str, series: Sequence[Any]) -> Context | None:

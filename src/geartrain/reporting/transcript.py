@@ -56,17 +56,20 @@ class Pair:
 def choose_pair(credit: Mapping[str, Sequence[Mapping[str, Any]]]) -> Pair | None:
     """Return a task that failed before and succeeded after; else any task in both; else None.
 
-    Among several, the one whose credit differs most from turn to turn in the
-    failed episode, then the shorter pair: that is where there is something to see.
+    Among several, one whose failure had better siblings and whose success had worse
+    ones, then the one whose credit differs most from turn to turn, then the shorter
+    pair: that is where there is something to see.
     """
-    best: tuple[tuple[bool, bool, float, int, str], Mapping[str, Any], Mapping[str, Any]] | None = None
+    best: tuple[tuple[bool, bool, bool, float, int, str], Mapping[str, Any], Mapping[str, Any]] | None = None
     for before in credit.get("before", ()):
         for after in credit.get("after", ()):
             if before.get("task_id") != after.get("task_id") or not before.get("turns") or not after.get("turns"):
                 continue
             wanted = not before.get("success") and bool(after.get("success"))
             length = len(before["turns"]) + len(after["turns"])
-            rank = (wanted, length <= 24, round(_spread(before) + _spread(after), 6), -length, str(before["task_id"]))
+            told_apart = (_number(before.get("advantage")) or 0.0) < 0.0 < (_number(after.get("advantage")) or 0.0)
+            spread = round(_spread(before) + _spread(after), 6)
+            rank = (wanted, told_apart, length <= 24, spread, -length, str(before["task_id"]))
             if best is None or rank > best[0]:
                 best = rank, before, after
     if best is None:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from geartrain.errors import GeartrainError, InfrastructureError, UserError
@@ -50,8 +52,14 @@ class Crew:
     They end with `close`, and with this process, however it ends.
     """
 
-    def __init__(self, workers: int, *, threads: int) -> None:
-        """Start `workers` processes when the first work comes; they share `threads` cores."""
+    def __init__(self, workers: int, *, threads: int, imports: Sequence[str] = ()) -> None:
+        """Start `workers` processes that share `threads` cores; they import while this one goes on loading.
+
+        Args:
+            workers: how many processes.
+            threads: cores to share.
+            imports: modules that the work will need; importing torch and transformers takes seconds.
+        """
         self.workers = max(1, workers)
         self._pool: ProcessPoolExecutor | None = None
         if workers > 1:
@@ -59,6 +67,8 @@ class Crew:
             self._counter = context.Value("q", 0)
             setup = (self._counter, max(1, threads // workers), os.getpid())
             self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up, initargs=setup)
+            for _ in range(workers):
+                self._pool.submit(_import, tuple(imports))
 
     def run(
         self, work: Work, pieces: Sequence[tuple[Any, ...]], *, on_progress: Callable[[int], Any] = lambda done: None
@@ -112,6 +122,12 @@ def _set_up(counter: Any, threads: int, parent: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded, which is later than now
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        with suppress(ImportError):  # whoever needs it will say so
+            import_module(name)
 
 
 def _call(work: Work, piece: tuple[Any, ...]) -> Any:

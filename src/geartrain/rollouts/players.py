@@ -18,7 +18,7 @@ import torch
 
 from geartrain.config import Config, EnvironmentSection
 from geartrain.environments import load_environment
-from geartrain.models.backbone import Policy, load_policy
+from geartrain.models.backbone import HEAVY, Policy, load_policy
 from geartrain.rollouts.collect import EpisodeRequest, play
 from geartrain.rollouts.parallel import Crew
 from geartrain.trajectory import Trajectory
@@ -38,7 +38,7 @@ class Players:
     _crew: Crew = field(init=False)
 
     def __post_init__(self) -> None:
-        self._crew = Crew(self.config.threads, threads=self.config.threads)
+        self._crew = Crew(self.config.threads, threads=self.config.threads, imports=(__name__, *HEAVY))
 
     def play(
         self,

@@ -19,11 +19,11 @@ CHUNK_TASKS = 128
 def run(job: Job) -> Metrics:
     """Write `trajectories.parquet`; the group of a trajectory is its task's id."""
     config, section = job.config, job.config.collect
-    policy = load_policy(job.inputs["warm_start"], dtype=config.model.dtype, context=config.model.context)
     tasks = pick(read_tasks(job.inputs["tasks"], "train"), section.tasks, config.seed, "collect")
     parts = []
     players = Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, job.work)
     with closing(players), bar("collect", total=len(tasks) * section.siblings) as advance:
+        policy = load_policy(job.inputs["warm_start"], dtype=config.model.dtype, context=config.model.context)
         for start in range(0, len(tasks), CHUNK_TASKS):
             part = job.work / f"part-{start:05d}.parquet"
             parts.append(part)

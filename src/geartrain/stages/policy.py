@@ -41,24 +41,26 @@ def run(job: Job) -> Metrics:
     Raises:
         UserError: an empty `val`, or a run that cannot learn or diverges.
     """
-    config, section = job.config, job.config.policy
+    config = job.config
+    with closing(Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, job.work)) as players:
+        policy, start = (_load(job.inputs["warm_start"], config) for _ in range(2))
+        return _train(job, _world(job, policy, players), policy, start, _assigner(job, policy))
+
+
+def _assigner(job: Job, policy: Policy) -> CreditAssigner:
+    section = job.config.policy
     recipe = RECIPES[section.recipe]
-    policy, start = (_load(job.inputs["warm_start"], config) for _ in range(2))
-    critic = load_critic(job.inputs["critic"], policy.tokenizer.decode) if recipe.needs_critic else None
-    assigner = CreditAssigner(
+    return CreditAssigner(
         recipe,
-        critic=critic,
+        critic=load_critic(job.inputs["critic"], policy.tokenizer.decode) if recipe.needs_critic else None,
         width=policy.model.config.get_text_config().hidden_size,
         strength=section.weight_strength,
         bound=section.weight_bound,
         learning_rate=section.grain_learning_rate,
         entropy=section.grain_entropy,
         iterations=section.iterations,
-        seed=config.seed,
+        seed=job.config.seed,
     )
-    world = _world(job, policy)
-    with closing(world.players):
-        return _train(job, world, policy, start, assigner)
 
 
 def _train(job: Job, world: "TaskWorld", policy: Policy, start: Policy, assigner: CreditAssigner) -> Metrics:
@@ -163,7 +165,7 @@ class TaskWorld:
         )
 
 
-def _world(job: Job, policy: Policy) -> TaskWorld:
+def _world(job: Job, policy: Policy, players: Players) -> TaskWorld:
     config, section = job.config, job.config.policy
     train, val = (read_tasks(job.inputs["tasks"], split) for split in ("train", "val"))
     if len(train) < section.tasks_per_iteration or not val:
@@ -179,7 +181,6 @@ def _world(job: Job, policy: Policy) -> TaskWorld:
         progress_weight=section.progress_weight,
         learned_in_ties=section.learned_in_ties,
     )
-    players = Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, job.work)
     return TaskWorld(players, train, val, rewards, config)
 
 

@@ -128,10 +128,15 @@ class PolicyTrainer:
         self._resume()
         for record in self.history:
             on_iteration(record)
+        start: Record = {}
         if self.best is None:
-            self._keep_if_best(self.world.validate(self.policy), 0)
+            validation = self.world.validate(self.policy)
+            self._keep_if_best(validation, 0)
+            start = {"start_val_sampled": validation.sampled, "start_val_greedy": validation.greedy}
         while len(self.history) < self.section.iterations:
             record = self.iterate(len(self.history))
+            if not self.history:
+                record |= start
             self.history.append(record)
             if len(self.history) % self.section.checkpoint_every == 0:
                 self._save()

@@ -28,6 +28,11 @@ def test_the_same_task_is_shown_on_both_sides_or_none():
     assert choose([record("a", False, weights=())], [record("a", True)]) is None
 
 
+def test_a_failure_that_was_blamed_is_preferred_to_one_that_was_praised():
+    praised, blamed = record("a", False, 1.4, (0.1, 3.0)), record("b", False, -1.4)
+    assert choose([praised, blamed], [record("a", True), record("b", True)]).task_id == "b"
+
+
 def test_where_credit_differs_between_turns_is_preferred():
     flat, telling = record("a", False, -1.0, (1.0, 1.0)), record("a", False, -1.0, (0.5, 1.5))
     pair = choose([flat, telling], [record("a", True)])

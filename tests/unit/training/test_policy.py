@@ -66,6 +66,7 @@ def test_every_recipe_trains_and_reports(tmp_path, recipe):
     history = trainer.run()
     last = history[-1]
     assert [record["iteration"] for record in history] == [0, 1]
+    assert {"start_val_sampled", "start_val_greedy"} <= set(history[0])
     assert last["trained_trajectories"] > 0
     assert last["gradient_norm"] > 0
     assert last["mismatch"] < 1e-4
