@@ -10,7 +10,8 @@ from typing import Any
 
 from kfp.compiler import Compiler
 
-from geartrain.config import Config, load_config, parse_config
+from geartrain.config import Config, parse_config
+from geartrain.config_file import load_config
 from geartrain.errors import UserError
 from pipelines.training import training
 

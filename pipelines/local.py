@@ -14,7 +14,8 @@ from pathlib import Path
 from kfp import local
 
 from geartrain import artifacts
-from geartrain.config import Config, load_config
+from geartrain.config import Config
+from geartrain.config_file import load_config
 from geartrain.errors import UserError
 from pipelines.compile import arguments
 from pipelines.training import training

@@ -112,9 +112,17 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         record.pop("digest", None)
-        return Manifest(**record)
-    except (ValueError, TypeError) as error:
+        return _checked(Manifest(**record))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: not a manifest ({error}). Delete {folder} and run its stage again.") from error
+
+
+def _checked(manifest: Manifest) -> Manifest:
+    kinds = {"stage": str, "code": str, "files": dict, "parameters": dict, "inputs": dict, "metrics": dict}
+    for name, kind in kinds.items():
+        if not isinstance(getattr(manifest, name), kind):
+            raise TypeError(f"{name} is {type(getattr(manifest, name)).__name__}")
+    return manifest
 
 
 def verify(folder: Path) -> Manifest:

@@ -1,6 +1,7 @@
 """The command line. Imports nothing heavy at the top: `geartrain --help` answers in well under a second."""
 
 import errno
+import hashlib
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from geartrain.errors import EXIT_INFRASTRUCTURE, GeartrainError, UserError
+from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, GeartrainError, UserError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,6 +27,13 @@ app.add_typer(config_app, name="config")
 Workspace = Annotated[Path, typer.Option("--dir", help="The workspace: where params.yaml and the stages' folders lie.")]
 PAUSES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 """Errors of the disk or the mount: the same call may succeed later."""
+MISTAKES = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST),
+    *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
+)
+"""A path that is something else than was meant, or not ours to write."""
+NAME_LIMIT = 120
+"""Characters of a run folder's name that are written out."""
 
 
 def main(command: Callable[[], object] = app) -> None:
@@ -35,6 +43,8 @@ def main(command: Callable[[], object] = app) -> None:
     except GeartrainError as error:
         _fail(str(error), error.exit_code)
     except OSError as error:
+        if error.errno in MISTAKES:
+            _fail(f"{error}. Give another path, or change who may write there.", EXIT_USER)
         if error.errno not in PAUSES:
             raise
         _fail(f"{error}. Free space or mend the mount, then run the same command again.", EXIT_INFRASTRUCTURE)
@@ -101,7 +111,10 @@ def _default_folder(profile: str | None, changes: list[str]) -> Path:
     """A run with its own configuration gets its own folder, named after it, so that none overwrites another."""
     if profile is None and not changes:
         return Path()
-    return Path("runs") / "+".join([Path(profile or "params").stem, *(change.replace("/", "_") for change in changes)])
+    name = "+".join([Path(profile or "params").stem, *(change.replace("/", "_") for change in changes)])
+    if len(name) > NAME_LIMIT:
+        name = f"{name[:NAME_LIMIT]}…{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return Path("runs") / name
 
 
 def _base(folder: Path) -> Path:
@@ -130,7 +143,7 @@ def stage(
     \b
     geartrain stage tasks
     geartrain stage policy --dir runs/smoke
-    geartrain stage evaluation --input policy=models/other --output /tmp/evaluation
+    geartrain stage evaluation --input policy=models/warm_start --output other
     """
     from geartrain import engines, workspace
     from geartrain.stages import stage as stages

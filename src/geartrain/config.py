@@ -4,19 +4,27 @@ Each DAG stage owns one section. `seed`, `threads`, `model` and `environment`
 are shared. Field docstrings say what a low and a high value do.
 """
 
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from geartrain.errors import UserError
 
-Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+
+def _no_switch(value: Any) -> Any:
+    if isinstance(value, bool):  # else pydantic reads true as 1
+        raise ValueError("expected a number")
+    return value
+
+
+Number = BeforeValidator(_no_switch)
+Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False), Number]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False), Number]
+NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False), Number]
+Count = Annotated[int, Field(ge=1, le=10**9), Number]
 
 SPLITS = ("train", "val", "test", "ood", "paraphrase")
 
@@ -41,7 +49,7 @@ class TinyModel(Section):
     induction: bool = False
     """Whether the initial weights can already copy what they read (an induction circuit; needs 2 layers). False leaves
     copying to be learned, which takes a model from scratch most of a laptop's budget."""
-    context: Count = 2048
+    context: Annotated[int, Field(ge=64, le=10**6), Number] = 2048
     """Longest sequence, in tokens; an episode that would pass it ends as "max_context"."""
 
     @property
@@ -230,7 +238,7 @@ class PolicySection(Section):
     """Optimiser steps per iteration; more reuse means ratios further from 1."""
     microbatch_tokens: Count = 8192
     """Padded tokens per forward pass; memory, never the result."""
-    clip_low: Positive = 0.2
+    clip_low: Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False), Number] = 0.2
     clip_high: Positive = 0.28
     kl_coefficient: NonNegative = 0.01
     """Weight of k3 to the warm start; 0 skips the reference pass."""
@@ -290,8 +298,8 @@ class PromotionSection(Section):
 class Config(Section):
     """A whole run."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    threads: Count = 2
+    seed: Annotated[int, Field(ge=0, lt=2**31), Number] = 0
+    threads: Annotated[int, Field(ge=1, le=1024), Number] = 2
     """Threads of one stage's tensor work; results repeat bit for bit at 1."""
     model: Annotated[TinyModel | PretrainedModel, Field(discriminator="kind")] = TinyModel()
     environment: EnvironmentSection = EnvironmentSection()
@@ -306,52 +314,13 @@ class Config(Section):
     promotion: PromotionSection = PromotionSection()
 
 
-def load_config(path: Path) -> Config:
-    """Read and check a `params.yaml`.
+def parse_config(record: Any, *, source: str) -> Config:
+    """Check a configuration that was read from `source`.
 
     Raises:
-        UserError: the file is missing, is not YAML, or a key is unknown, of the
-            wrong type or impossible; the message names key, reason and the
-            nearest valid name.
+        UserError: a key is unknown, of the wrong type or impossible; the message
+            names key, reason and the nearest valid name.
     """
-    if not path.is_file():
-        raise UserError(f"{path}: no such file. Copy one from profiles/, or run from the project's root.")
-    try:
-        record = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not YAML: {error}") from error
-    if not isinstance(record, dict):
-        raise UserError(f"{path}: expected sections such as `policy:`, found {type(record).__name__}")
-    config = parse_config(record, source=str(path))
-    problems = _inconsistencies(config)
-    if problems:
-        raise UserError("\n".join([f"{path}: {len(problems)} problem(s)", *problems]))
-    return config
-
-
-def missing_files(config: Config) -> list[str]:
-    """Return one line per file that the configuration names and that is not there."""
-    named = {
-        "environment.source": config.environment.source,
-        "reward_model.encoder": config.reward_model.encoder,
-        "critic.encoder": config.critic.encoder,
-        "model.path": config.model.path if isinstance(config.model, PretrainedModel) else None,
-    }
-    return [f"  {key}: no such file: {path}" for key, path in named.items() if path is not None and not path.exists()]
-
-
-def _inconsistencies(config: Config) -> list[str]:
-    """Return what is wrong between sections; a stage sees only its own, so this is checked on whole files."""
-    pairs = {
-        "collect.tasks": config.collect.tasks,
-        "policy.tasks_per_iteration": config.policy.tasks_per_iteration,
-    }
-    limit = config.tasks.train
-    return [f"  {key}: {value} exceeds tasks.train ({limit})" for key, value in pairs.items() if value > limit]
-
-
-def parse_config(record: Any, *, source: str) -> Config:
-    """Check a configuration that was read from `source`. Raises UserError as `load_config`."""
     try:
         return Config.model_validate(record)
     except ValidationError as error:
@@ -368,8 +337,16 @@ def _explain(problem: Any) -> str:
         near = get_close_matches(place[-1], names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"valid names: {', '.join(names)}"
         return f"  {key}: unknown key; {hint}"
-    reason = problem["msg"].removeprefix("Value error, ")
-    return f"  {key}: {reason} (got {problem['input']!r:.80})"
+    reason, given = problem["msg"].removeprefix("Value error, "), problem["input"]
+    if problem["type"].startswith("union_tag"):
+        key, given = f"{key}.kind", given.get("kind", given) if isinstance(given, dict) else given
+    if problem["type"] in {"union_tag_invalid", "literal_error"}:
+        choices = re.findall(
+            r"'([^']*)'", str(problem.get("ctx", {}).get("expected_tags") or problem["ctx"]["expected"])
+        )
+        near = get_close_matches(str(given), choices, n=1, cutoff=0.5)
+        reason = f"must be one of {', '.join(choices)}" + (f"; did you mean {near[0]!r}?" if near else "")
+    return f"  {key}: {reason}" + ("" if isinstance(given, dict | Section) else f" (got {given!r:.80})")
 
 
 def _names_beside(place: list[str]) -> list[str]:

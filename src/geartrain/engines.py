@@ -13,9 +13,10 @@ from pathlib import Path
 
 from geartrain import artifacts
 from geartrain.config import Config
+from geartrain.config_file import load_config
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, UserError
 from geartrain.lineage import events
-from geartrain.processes import end_with_parent
+from geartrain.processes import end_with_parent, run_group
 from geartrain.stages.stage import FOLDERS, ORDER, home
 from geartrain.workspace import PARAMS, is_current, project_root
 
@@ -28,6 +29,10 @@ def run_direct(folder: Path, config: Config, until: str, say: Say) -> int:
     stages = ORDER[: ORDER.index(until) + 1]
     for number, name in enumerate(stages, 1):
         title = f"[{number}/{len(stages)}] {name}"
+        if load_config(folder / PARAMS) != config:  # a stage reads it anew
+            raise UserError(
+                f"{folder / PARAMS}: was changed during the run; run again, so that all stages agree on it."
+            )
         if is_current(folder, name, config):
             say(f"{title}: unchanged, skipped")
             continue
@@ -112,7 +117,7 @@ def _orchestrate(folder: Path, command: list[str], variables: Mapping[str, str])
     """Run an orchestrator, whose exit code says only "failed"; the kind of failure is in the last lineage event."""
     log = folder / home() / "lineage" / "events.ndjson"
     seen = len(events.read_events(log))
-    if subprocess.run(command, cwd=folder, env=variables, check=False).returncode == 0:  # noqa: S603
+    if run_group(command, cwd=folder, env=variables) == 0:
         return 0
     failures = [event for event in events.read_events(log)[seen:] if event["eventType"] == "FAIL"]
     kind = failures[-1]["run"]["facets"]["geartrain_error"]["type"] if failures else None

@@ -14,11 +14,13 @@ from typing import Any
 import yaml
 
 from geartrain import artifacts
-from geartrain.config import Config, load_config, missing_files, parse_config
+from geartrain.config import Config, parse_config
+from geartrain.config_file import check_together, load_config, missing_files, read_record, read_yaml
 from geartrain.errors import UserError
 from geartrain.stages.stage import FOLDERS, home
 
 PARAMS = "params.yaml"
+MADE_BY = "# made by: geartrain run"
 
 
 def project_root() -> Path | None:
@@ -48,7 +50,7 @@ def compose(profile: Path, settings: Sequence[str]) -> dict[str, Any]:
         UserError: a setting is not of that form, or the result does not fit the schema.
     """
     load_config(profile)
-    record: dict[str, Any] = yaml.safe_load(profile.read_text(encoding="utf-8"))
+    record = read_record(profile)
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator or not all(key.split(".")):
@@ -59,8 +61,9 @@ def compose(profile: Path, settings: Sequence[str]) -> dict[str, Any]:
             place = place.setdefault(section, {})
             if not isinstance(place, dict):
                 raise UserError(f"--set {setting}: {section!r} is a value, not a section")
-        place[last] = yaml.safe_load(text)
-    parse_config(record, source=" ".join([str(profile), *(f"--set {setting}" for setting in settings)]))
+        place[last] = read_yaml(text, source=f"--set {setting}")
+    source = " ".join([str(profile), *(f"--set {setting}" for setting in settings)])
+    check_together(parse_config(record, source=source), source=source)
     return record
 
 
@@ -68,12 +71,19 @@ def prepare(folder: Path, record: dict[str, Any], *, made_from: str) -> None:
     """Make `folder` a workspace of this configuration: write `params.yaml`, link the raw data.
 
     A `params.yaml` that says the same already is left as it is, comments and all.
+
+    Raises:
+        UserError: a file that the configuration names is nowhere, or the folder has a `params.yaml` of somebody's own.
     """
     config = parse_config(record, source=made_from)
+    lost = [path for path in _named_files(config) if not any((root / path).exists() for root in (folder, *_roots()))]
+    if lost:
+        raise UserError(f"{made_from}: no such file: {', '.join(map(str, lost))}. `make setup` fetches the raw data.")
     params = folder / PARAMS
-    if not (params.is_file() and yaml.safe_load(params.read_text(encoding="utf-8")) == record):
-        header = f"# made by: geartrain run, from {made_from}\n"
-        artifacts.write_atomically(params, header + yaml.safe_dump(record, sort_keys=False))
+    if not (params.is_file() and read_record(params) == record):
+        if params.exists() and not (params.is_file() and params.read_text("utf-8").startswith(MADE_BY)):
+            raise UserError(f"{params}: is not one of ours to overwrite. Edit it, or give another --dir.")
+        artifacts.write_atomically(params, f"{MADE_BY}, from {made_from}\n" + yaml.safe_dump(record, sort_keys=False))
     for path in _named_files(config):
         link = folder / path
         sources = [root / path for root in _roots() if (root / path).exists()]
@@ -101,7 +111,7 @@ def is_current(folder: Path, stage: str, config: Config) -> bool:
     try:
         manifest = artifacts.verify(folder / FOLDERS[stage])
         inputs = {name: artifacts.read_manifest(folder / FOLDERS[name]).digest for name in manifest.inputs}
-    except UserError:
+    except (UserError, KeyError):  # not whole, or made from something that is no stage
         return False
     whole = config.model_dump(mode="json")
     parameters = {name: whole.get(name) for name in manifest.parameters}

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
-from geartrain.config import load_config
+from geartrain.config_file import load_config
 from pipelines.compile import compile_pipeline
 
 GOLDEN = Path(__file__).parent / "golden/training.yaml"

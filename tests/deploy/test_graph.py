@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from geartrain.config import load_config
+from geartrain.config_file import load_config
 from geartrain.stages.stage import FOLDERS, ORDER, StageSpec, load_stage
 from pipelines.resources import TABLE
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from geartrain.config import load_config
+from geartrain.config_file import load_config
 
 ROOT = Path(__file__).parents[2]
 FILES = [ROOT / "params.yaml", *sorted((ROOT / "profiles").glob("*.yaml"))]

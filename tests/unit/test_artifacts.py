@@ -37,6 +37,14 @@ def test_verify_returns_what_was_written(tmp_path: Path) -> None:
         (lambda folder: (folder / "manifest.json").unlink(), "not a finished artifact"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "not a manifest"),
         (lambda folder: (folder / "manifest.json").write_text('{"stage": "s"}'), "not a manifest"),
+        (lambda folder: (folder / "manifest.json").write_text("null"), "not a manifest"),
+        (lambda folder: (folder / "manifest.json").write_text("[" * 3000), "not a manifest"),
+        (
+            lambda folder: (folder / "manifest.json").write_text(
+                '{"stage":1,"files":[],"parameters":[],"inputs":[],"code":1,"metrics":1}'
+            ),
+            r"not a manifest \(stage is int\)",
+        ),
     ],
 )
 def test_harm_is_found(tmp_path: Path, harm: object, said: str) -> None:

@@ -95,6 +95,8 @@ def test_config_show_prints_what_parses_back_with_the_changes(tmp_path: Path) ->
         (UserError("mend this"), 2),
         (InfrastructureError("try again"), 75),
         (OSError(errno.ENOSPC, "No space left on device", "models/policy"), 75),
+        (OSError(errno.EACCES, "Permission denied", "runs"), 2),
+        (OSError(errno.ENOTDIR, "Not a directory", "data"), 2),
     ],
 )
 def test_the_exit_code_says_whether_a_retry_may_help(
@@ -107,6 +109,14 @@ def test_the_exit_code_says_whether_a_retry_may_help(
         cli.main(command)
     assert ended.value.code == code
     assert capsys.readouterr().err.startswith(f"error: {error}")
+
+
+def test_a_run_with_many_settings_gets_a_folder_that_a_disk_can_name() -> None:
+    settings = [f"policy.sampling.temperature=0.{n}" for n in range(40)]
+    names = {cli._default_folder("smoke", [*settings, last]).name for last in ("seed=1", "seed=2")}
+    assert len(names) == 2
+    assert all(len(name.encode()) < 255 and name.startswith("smoke+policy") for name in names)
+    assert cli._default_folder("smoke", ["seed=1"]) == Path("runs/smoke+seed=1")
 
 
 def test_a_bug_keeps_its_traceback() -> None:

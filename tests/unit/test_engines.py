@@ -28,6 +28,33 @@ def test_a_stage_dies_with_the_engine_that_started_it() -> None:
         assert parent.stdout.read() == ""
 
 
+ORCHESTRATED = """
+import os, sys
+from pathlib import Path
+from geartrain.processes import run_group
+child = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'print(1, flush=True); input()']).wait()"
+run_group([sys.executable, "-c", child], cwd=Path(), env=dict(os.environ))
+"""
+
+
+def test_an_orchestrator_and_its_tasks_end_with_the_run_that_is_told_to_stop() -> None:
+    # the pipe is shared by all three: reading to its end returns when all are gone
+    with subprocess.Popen(
+        [sys.executable, "-c", ORCHESTRATED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "1\n"
+        parent.terminate()
+        assert parent.stdout.read() == ""
+    assert parent.returncode == 128 + signal.SIGTERM
+
+
+def test_a_configuration_that_changes_under_a_run_stops_it(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("seed: 1\n")
+    with pytest.raises(UserError, match="was changed during the run"):
+        engines.run_direct(tmp_path, Config(), "tasks", print)
+
+
 def test_what_the_user_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)

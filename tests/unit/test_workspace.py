@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from geartrain import artifacts, workspace
-from geartrain.config import Config, load_config
+from geartrain.config import Config
+from geartrain.config_file import load_config
 from geartrain.errors import UserError
 from geartrain.stages.stage import FOLDERS
 
@@ -41,6 +42,32 @@ def test_parameters_that_say_the_same_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "params.yaml").read_text().startswith("# my notes")
 
 
+def test_parameters_of_somebody_s_own_are_not_overwritten(tmp_path: Path) -> None:
+    record = workspace.compose(SMOKE, [])
+    (tmp_path / "params.yaml").write_text("# my notes\n" + yaml.safe_dump(record))
+    with pytest.raises(UserError, match="is not one of ours to overwrite"):
+        workspace.prepare(tmp_path, workspace.compose(SMOKE, ["seed=9"]), made_from="smoke")
+    assert (tmp_path / "params.yaml").read_text().startswith("# my notes")
+    workspace.prepare(tmp_path / "ours", record, made_from="smoke")
+    workspace.prepare(tmp_path / "ours", workspace.compose(SMOKE, ["seed=9"]), made_from="smoke")
+    assert load_config(tmp_path / "ours/params.yaml").seed == 9
+
+
+@pytest.mark.parametrize("setting", ["policy.iterations=[1", "policy.iterations={a: b", "seed=2001-13-45"])
+def test_a_setting_that_is_no_yaml_is_named(setting: str) -> None:
+    with pytest.raises(UserError, match=r"--set .*: not YAML"):
+        workspace.compose(SMOKE, [setting])
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"), [("collect.tasks=99999", "exceeds tasks.train"), ("environment.source=nope.json", "nope.json")]
+)
+def test_a_setting_that_cannot_run_writes_nothing(tmp_path: Path, setting: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        workspace.prepare(tmp_path / "new", workspace.compose(SMOKE, [setting]), made_from=setting)
+    assert list(tmp_path.iterdir()) == []
+
+
 def finish(root: Path, stage: str, config: Config, inputs: dict[str, str]) -> str:
     """Put a finished artifact in a workspace, as a stage would; return its digest."""
     folder = root / FOLDERS[stage]
@@ -59,6 +86,8 @@ def test_an_output_is_current_until_its_parameters_inputs_or_bytes_change(tmp_pa
     changed = config.model_copy(update={"preferences": config.preferences.model_copy(update={"pairs_per_task": 99})})
     assert not workspace.is_current(tmp_path, "preferences", changed)
     assert workspace.is_current(tmp_path, "collect", changed)
+    assert not workspace.is_current(tmp_path, "critic", config)
+    finish(tmp_path, "critic", config, {"no stage": "a"})
     assert not workspace.is_current(tmp_path, "critic", config)
 
     manifest = tmp_path / FOLDERS["collect"] / "manifest.json"

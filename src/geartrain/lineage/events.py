@@ -64,15 +64,17 @@ def emit(
 
 
 def read_events(log: Path) -> list[dict[str, Any]]:
-    """Return every complete event in order; a line cut short by a crash is left out."""
+    """Return every complete event in order; a line cut short by a crash, or of something else, is left out."""
     if not log.is_file():
         return []
     events = []
     for line in log.read_bytes().splitlines():
         try:
-            events.append(json.loads(line))
-        except ValueError:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(event, dict) and {"eventType", "job", "run"} <= event.keys():
+            events.append(event)
     return events
 
 

@@ -9,6 +9,7 @@ from geartrain.config import Config, TinyModel
 from geartrain.datasets.demonstrations import Demonstration, demonstrate_all
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.environments import load_environment
+from geartrain.errors import UserError
 from geartrain.models.backbone import ChatFormat, Policy, build_policy, load_policy, save_policy
 from geartrain.models.tokenizer import train_tokenizer
 from geartrain.progress import bar, track
@@ -47,6 +48,11 @@ def run(job: Job) -> Metrics:
     learned = section.observation_loss
     sequences = [tokenize(demonstration, policy.chat, observations=learned) for demonstration in demonstrations]
     kept = [sequence for sequence in sequences if len(sequence) <= config.model.context]
+    if not kept:
+        shortest = min(map(len, sequences))
+        raise UserError(
+            f"model.context: {config.model.context} tokens hold no demonstration; the shortest has {shortest}."
+        )
     plan = Plan.make(list(map(len, kept)), epochs=section.epochs, batch_tokens=section.batch_tokens, seed=config.seed)
     with bar("warm start", total=len(plan.steps)) as advance:
         history = train_supervised(

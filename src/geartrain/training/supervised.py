@@ -153,8 +153,8 @@ def _pieces(
 
 def negative_log_likelihood(model: torch.nn.Module, batch: Batch) -> Tensor:
     """Return the summed negative log-likelihood of the loss tokens (a scalar, in nats)."""
-    scored = token_logprobs(model, batch.ids_BT, batch.attention_BT, temperature=1.0)
-    return -torch.where(batch.loss_BT, scored.logprob_BT, 0.0).sum()
+    scored = token_logprobs(model, batch.ids_BT, batch.attention_BT, temperature=1.0, where_BT=batch.loss_BT)
+    return -scored.logprob_BT.sum()
 
 
 def _state(model: torch.nn.Module, engine: Engine, history: list[dict[str, float]]) -> dict[str, Any]:

@@ -40,3 +40,9 @@ def test_writers_at_the_same_time_keep_one_chain(tmp_path: Path) -> None:
     chain = [event["previous"] for event in events.read_events(log)]
     assert len(lines) == 40
     assert chain == [events.GENESIS, *(hashlib.sha256(line).hexdigest() for line in lines[:-1])]
+
+
+def test_lines_that_are_no_events_are_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "events.ndjson"
+    log.write_text("null\n[1]\n{}\n" + "[" * 3000 + "\n")
+    assert events.read_events(log) == []

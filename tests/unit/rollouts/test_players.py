@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from geartrain.config import load_config
+from geartrain.config_file import load_config
 from geartrain.environments import load_environment
 from geartrain.environments.analyst.editions import build_worlds
 from geartrain.environments.environment import Task
