@@ -13,6 +13,7 @@ import importlib
 import os
 import resource
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -209,6 +210,6 @@ def _resources(started: float) -> dict[str, float]:
 
 
 def _pin_threads(threads: int) -> None:
-    import torch
-
-    torch.set_num_threads(threads)
+    """Set torch's threads where torch is loaded; a stage without tensors need not spend seconds on loading it."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
