@@ -42,10 +42,10 @@ report: setup  ## write the HTML report of the last demo run
 	@geartrain report
 
 test: setup  ## run every test
-	@OMP_NUM_THREADS=1 pytest -n $(WORKERS) --dist loadgroup
+	@OMP_NUM_THREADS=1 pytest -n $(WORKERS) --dist loadfile
 
 test-fast: setup  ## run the tests that take seconds
-	@OMP_NUM_THREADS=1 pytest -n $(WORKERS) --dist loadgroup -m "not slow"
+	@OMP_NUM_THREADS=1 pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 lint: setup  ## check style and formatting
 	@ruff check .

@@ -9,7 +9,7 @@ import pytest
 from geartrain.stages.stage import ORDER
 from tests.e2e.checkout import Checkout, digests
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.xdist_group("engines")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 GEARTRAIN = [sys.executable, "-m", "geartrain"]
 
 

@@ -21,7 +21,7 @@ from geartrain.lineage.events import read_events
 from geartrain.stages.stage import ORDER
 from tests.e2e.checkout import Checkout, digests, make_checkout
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400), pytest.mark.xdist_group("kill")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 VICTIMS = ("dvc", "stage", "group")
 POLL_SECONDS = 0.05
 REPRO = [sys.executable, "-m", "dvc", "repro"]

@@ -115,7 +115,7 @@ def test_the_policy_stage_writes_a_loadable_model_its_history_and_its_credit(mad
 
 def test_the_schema_knows_the_recipes_of_the_table_and_names_them():
     assert set(get_args(PolicySection.model_fields["recipe"].annotation)) == set(RECIPES)
-    with pytest.raises(UserError, match=r"policy.recipe: Input should be 'grpo', 'dr_grpo'"):
+    with pytest.raises(UserError, match=r"policy.recipe: must be one of grpo, dr_grpo"):
         parse_config({"policy": {"recipe": "ppo"}}, source="params.yaml")
 
 
