@@ -21,7 +21,7 @@ from geartrain.config import SamplingSection, TinyModel
 from geartrain.environments.environment import Step, Task, Verdict
 from geartrain.models.backbone import Policy, build_policy
 from geartrain.models.tokenizer import train_tokenizer
-from geartrain.rollouts.collect import EpisodeRequest, play
+from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.trajectory import ToolResult
 
 
@@ -78,8 +78,7 @@ def ours(policy: Policy, options: argparse.Namespace) -> str:
             policy,
             requests,
             sampling=SamplingSection(temperature=1.0, max_new_tokens=options.message * 4, rows=options.rows),
-            context=options.context,
-            max_turns=options.turns * 3,
+            limits=Limits(options.context, options.turns * 3),
             seed=0,
             policy_version=0,
         )

@@ -1,5 +1,6 @@
 """Reading `params.yaml`: strict YAML, one schema, what sections ask of one another, files that must be there."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +71,24 @@ def check_together(config: Config, *, source: str) -> Config:
     return config
 
 
-def missing_files(config: Config) -> list[str]:
-    """Return one line per file or folder that the configuration names and that is not there."""
-    wanted = [
+def named_files(config: Config) -> list[tuple[str, Path, str]]:
+    """Return (key, path, what it must be) of every file or folder that the configuration names."""
+    named = [
         ("environment.source", config.environment.source, "file"),
         ("reward_model.encoder", config.reward_model.encoder, "folder of an encoder"),
         ("critic.encoder", config.critic.encoder, "folder of an encoder"),
         ("model.path", config.model.path if isinstance(config.model, PretrainedModel) else None, "file or folder"),
     ]
-    return [f"  {key}: no such {what}: {path}" for key, path, what in wanted if path and not _is(path, what)]
+    return [(key, path, what) for key, path, what in named if path]
+
+
+def missing_files(config: Config, *, roots: Sequence[Path] = (Path(),)) -> list[str]:
+    """Return one line per file or folder that the configuration names and that lies under none of `roots`."""
+    return [
+        f"  {key}: no such {what}: {path}"
+        for key, path, what in named_files(config)
+        if not any(_is(root / path, what) for root in roots)
+    ]
 
 
 def _is(path: Path, what: str) -> bool:

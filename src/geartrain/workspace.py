@@ -15,7 +15,7 @@ import yaml
 
 from geartrain import artifacts
 from geartrain.config import Config, parse_config
-from geartrain.config_file import check_together, load_config, missing_files, read_record, read_yaml
+from geartrain.config_file import check_together, load_config, missing_files, named_files, read_record, read_yaml
 from geartrain.errors import UserError
 from geartrain.stages.stage import FOLDERS, home
 
@@ -49,8 +49,8 @@ def compose(profile: Path, settings: Sequence[str]) -> dict[str, Any]:
     Raises:
         UserError: a setting is not of that form, or the result does not fit the schema.
     """
-    load_config(profile)
     record = read_record(profile)
+    parse_config(record, source=str(profile))
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator or not all(key.split(".")):
@@ -76,15 +76,13 @@ def prepare(folder: Path, record: dict[str, Any], *, made_from: str) -> None:
         UserError: a file that the configuration names is nowhere, or the folder has a `params.yaml` of somebody's own.
     """
     config = parse_config(record, source=made_from)
-    lost = [path for path in _named_files(config) if not any((root / path).exists() for root in (folder, *_roots()))]
-    if lost:
-        raise UserError(f"{made_from}: no such file: {', '.join(map(str, lost))}. `make setup` fetches the raw data.")
+    _require_files(config, made_from, roots=(folder, *_roots()))
     params = folder / PARAMS
     if not (params.is_file() and read_record(params) == record):
         if params.exists() and not (params.is_file() and params.read_text("utf-8").startswith(MADE_BY)):
             raise UserError(f"{params}: is not one of ours to overwrite. Edit it, or give another --dir.")
         artifacts.write_atomically(params, f"{MADE_BY}, from {made_from}\n" + yaml.safe_dump(record, sort_keys=False))
-    for path in _named_files(config):
+    for _, path, _ in named_files(config):
         link = folder / path
         sources = [root / path for root in _roots() if (root / path).exists()]
         if sources and not path.is_absolute() and not link.exists():
@@ -99,10 +97,7 @@ def check(params: Path) -> Config:
         UserError: a key, a value or a named file is wrong.
     """
     config = load_config(params)
-    missing = missing_files(config)
-    if missing:
-        hint = "  `make setup` fetches the raw data, `make smollm2` the weights of its profile; others are yours"
-        raise UserError("\n".join([f"{params}: {len(missing)} problem(s)", *missing, hint]))
+    _require_files(config, str(params), roots=(Path(),))
     return config
 
 
@@ -140,7 +135,8 @@ def _roots() -> list[Path]:
     return [root for root in (Path.cwd(), project_root()) if root is not None]
 
 
-def _named_files(config: Config) -> list[Path]:
-    named = [config.environment.source, config.reward_model.encoder, config.critic.encoder]
-    named.append(getattr(config.model, "path", None))
-    return [path for path in named if path is not None]
+def _require_files(config: Config, source: str, *, roots: Sequence[Path]) -> None:
+    missing = missing_files(config, roots=roots)
+    if missing:
+        hint = "  `make setup` fetches the raw data, `make smollm2` the weights of its profile; others are yours"
+        raise UserError("\n".join([f"{source}: {len(missing)} problem(s)", *missing, hint]))

@@ -10,7 +10,7 @@ from geartrain.config import Config, TinyModel
 from geartrain.environments.environment import Step, Task, Verdict
 from geartrain.models.backbone import build_policy
 from geartrain.models.tokenizer import train_tokenizer
-from geartrain.rollouts.collect import play
+from geartrain.rollouts.collect import Limits, play
 from geartrain.trajectory import ToolCall, ToolResult
 
 TURNS = 2
@@ -86,4 +86,4 @@ class ParityPlayers:
         self.config = config
 
     def play(self, policy, requests, **options):
-        return play(Parity(), policy, requests, context=self.config.model.context, max_turns=TURNS, **options)
+        return play(Parity(), policy, requests, limits=Limits.of(self.config), **options)

@@ -21,11 +21,11 @@ from geartrain.errors import InfrastructureError, UserError
 from geartrain.models.backbone import Policy
 from geartrain.models.chat import common_start
 from geartrain.rollouts.cache import Snapshot
-from geartrain.rollouts.live import EpisodeRequest, LiveEpisode, open_episode, world_seed
+from geartrain.rollouts.live import EpisodeRequest, Limits, LiveEpisode, open_episode, world_seed
 from geartrain.rollouts.sampler import Sampler, sampling_mode, trajectory_uniforms
 from geartrain.trajectory import Trajectory
 
-__all__ = ["EpisodeError", "EpisodeRequest", "play", "world_seed"]
+__all__ = ["EpisodeError", "EpisodeRequest", "Limits", "play", "world_seed"]
 
 _PREFILL_TOKENS = 8192
 """Tokens of one prefill pass; memory, never the result."""
@@ -48,39 +48,22 @@ def play(
     requests: Sequence[EpisodeRequest],
     *,
     sampling: SamplingSection,
-    context: int,
-    max_turns: int,
+    limits: Limits,
     seed: int,
     policy_version: int,
-    spare_turns: int | None = None,
     on_episode: Callable[[Trajectory], None] | None = None,
 ) -> list[Trajectory]:
     """Play every request and return the trajectories in request order.
 
-    Arguments:
-        context: longest episode in tokens; one that would pass it ends as "max_context".
-        max_turns: most messages of an episode; then it ends as "max_turns".
-        spare_turns: most messages beyond a task's necessary ones, if that is fewer; None sets no such limit.
-        on_episode: called with each trajectory when it ends (in the order of ending).
+    `on_episode` is called with each trajectory when it ends (in the order of ending).
 
-    Raises UserError if a task's opening does not fit into `context`, EpisodeError if
+    Raises UserError if a task's opening does not fit into the context, EpisodeError if
     the environment raised; either way after all other episodes have been played.
     """
     if not requests:
         return []
     with sampling_mode(policy.model):
-        run = _Run(
-            environment,
-            policy,
-            requests,
-            sampling,
-            context,
-            max_turns,
-            spare_turns,
-            seed,
-            policy_version,
-            on_episode,
-        )
+        run = _Run(environment, policy, requests, sampling, limits, seed, policy_version, on_episode)
         try:
             run.play()
         finally:
@@ -107,16 +90,13 @@ class _Run:
         policy: Policy,
         requests: Sequence[EpisodeRequest],
         sampling: SamplingSection,
-        context: int,
-        max_turns: int,
-        spare_turns: int | None,
+        limits: Limits,
         seed: int,
         policy_version: int,
         on_episode: Callable[[Trajectory], None] | None,
     ) -> None:
         self.environment, self.chat, self.requests = environment, policy.chat, requests
-        self.context, self.max_turns, self.spare_turns = context, max_turns, spare_turns
-        self.seed, self.policy_version = seed, policy_version
+        self.limits, self.seed, self.policy_version = limits, seed, policy_version
         self.temperature, self.on_episode = sampling.temperature, on_episode
         rows = max(1, min(sampling.rows, len(requests)))
         self.sampler = Sampler(
@@ -124,7 +104,7 @@ class _Run:
             temperature=sampling.temperature,
             max_new_tokens=sampling.max_new_tokens,
             rows=rows,
-            context=context,
+            context=limits.context,
         )
         self.free = list(range(rows))
         self.live: dict[int, LiveEpisode] = {}
@@ -176,7 +156,7 @@ class _Run:
             row = self.free.pop(0)
             self.live[row] = live
             group, request = live.request.group_id, live.request
-            uniforms = trajectory_uniforms(self.seed, group, request.task.task_id, request.sibling, self.context)
+            uniforms = trajectory_uniforms(self.seed, group, request.task.task_id, request.sibling, self.limits.context)
             self.sampler.seat(row, uniforms, greedy=request.greedy)
             ids = live.shown[len(self.prefix or ()) :]
             known = next((chunk for chunk in self.waiting if chunk.group == group and chunk.ids == ids), None)
@@ -197,7 +177,9 @@ class _Run:
             self.next += 1
             self.to_come[request.group_id] -= 1
             try:
-                return open_episode(self.environment, request, index, self.chat, seed=self.seed, context=self.context)
+                return open_episode(
+                    self.environment, request, index, self.chat, seed=self.seed, context=self.limits.context
+                )
             except Exception as error:
                 self.failures.append((request.task, error))
         return None
@@ -253,8 +235,7 @@ class _Run:
         ids, logprobs = self.sampler.message(row)
         assert self.sampler.total(row) == live.tokens + len(ids), "the cache must hold exactly the episode's tokens"
         try:
-            most = self._most_turns(live.request.task)
-            end = live.hear(ids, logprobs, self.chat, context=self.context, max_turns=most)
+            end = live.hear(ids, logprobs, self.chat, limits=self.limits)
             if end is None:
                 self.waiting.append(_Chunk([row], live.shown))
                 return
@@ -268,11 +249,6 @@ class _Run:
         self.finished[live.index] = trajectory
         if self.on_episode is not None:
             self.on_episode(trajectory)
-
-    def _most_turns(self, task: Task) -> int:
-        if self.spare_turns is None:
-            return self.max_turns
-        return min(self.max_turns, task.necessary_steps + self.spare_turns)
 
     def _release(self, row: int) -> None:
         del self.live[row]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from geartrain.config import Config
 from geartrain.environments.environment import Environment, Episode, Task
 from geartrain.errors import UserError
 from geartrain.models.chat import ChatFormat
@@ -20,6 +21,29 @@ class EpisodeRequest:
     group_id: str
     greedy: bool = False
     """Take the likeliest token; log-probs are still those at the sampling temperature."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where an episode is cut."""
+
+    context: int
+    """Longest episode in tokens; one that would pass it ends as "max_context"."""
+    max_turns: int
+    """Most messages; then it ends as "max_turns"."""
+    spare_turns: int | None = None
+    """Most messages beyond a task's necessary ones, if that is fewer; None sets no such limit."""
+
+    @classmethod
+    def of(cls, config: Config) -> "Limits":
+        """Return the limits that a configuration sets."""
+        return cls(config.model.context, config.environment.max_turns, config.environment.spare_turns)
+
+    def turns(self, task: Task) -> int:
+        """Return the most messages of an episode of `task`."""
+        if self.spare_turns is None:
+            return self.max_turns
+        return min(self.max_turns, task.necessary_steps + self.spare_turns)
 
 
 def world_seed(seed: int, group_id: str) -> int:
@@ -45,9 +69,7 @@ class LiveEpisode:
     """Length of the episode, `shown` included."""
     turns: list[Turn] = field(default_factory=list)
 
-    def hear(
-        self, ids: list[int], logprobs: list[float], chat: ChatFormat, *, context: int, max_turns: int
-    ) -> str | None:
+    def hear(self, ids: list[int], logprobs: list[float], chat: ChatFormat, *, limits: Limits) -> str | None:
         """Give a sampled message to the environment.
 
         Returns why the episode has ended, or None; then `shown` is what the model is
@@ -60,9 +82,9 @@ class LiveEpisode:
         self.tokens += len(ids)
         if step.done:
             return "finished"
-        if len(self.turns) >= max_turns:
+        if len(self.turns) >= limits.turns(self.request.task):
             return "max_turns"
-        if self.tokens + len(shown) >= context:
+        if self.tokens + len(shown) >= limits.context:
             return "max_context"
         self.shown = shown
         self.tokens += len(shown)

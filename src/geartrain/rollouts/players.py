@@ -19,7 +19,7 @@ import torch
 from geartrain.config import Config, EnvironmentSection
 from geartrain.environments import load_environment
 from geartrain.models.backbone import HEAVY, Policy, load_policy
-from geartrain.rollouts.collect import EpisodeRequest, play
+from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.rollouts.parallel import Crew
 from geartrain.trajectory import Trajectory
 
@@ -108,9 +108,7 @@ def _play(
         _environment(worlds, config.environment.model_dump_json()),
         policy,
         requests,
-        context=config.model.context,
-        max_turns=config.environment.max_turns,
-        spare_turns=config.environment.spare_turns,
+        limits=Limits.of(config),
         on_episode=lambda _: on_progress(1),
         **options,
     )

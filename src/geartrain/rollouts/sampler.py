@@ -44,11 +44,13 @@ def draw(
     An id of probability 0 is never drawn. Where `greedy_S` is True, the likeliest is taken.
     """
     logprob_SV = (logit_SV.float() / temperature).log_softmax(-1)
-    mass_SV = logprob_SV.exp().cumsum(-1, dtype=torch.float64)
-    target_S1 = (uniform_S * mass_SV[:, -1])[:, None]
-    id_S = torch.searchsorted(mass_SV, target_S1, right=True)[:, 0].clamp_(max=logit_SV.shape[-1] - 1)
-    if greedy_S is not None and greedy_S.any():
-        id_S = torch.where(greedy_S, logprob_SV.argmax(-1), id_S)
+    sampled_S = torch.ones_like(uniform_S, dtype=torch.bool) if greedy_S is None else ~greedy_S
+    id_S = logprob_SV.argmax(-1)
+    if sampled_S.any():
+        mass_SV = logprob_SV[sampled_S].exp().cumsum(-1, dtype=torch.float64)
+        target_S1 = (uniform_S[sampled_S] * mass_SV[:, -1])[:, None]
+        drawn_S = torch.searchsorted(mass_SV, target_S1, right=True)[:, 0]
+        id_S[sampled_S] = drawn_S.clamp_(max=logit_SV.shape[-1] - 1)
     return id_S, logprob_SV.gather(-1, id_S[:, None])[:, 0]
 
 

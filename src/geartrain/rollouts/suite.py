@@ -16,7 +16,7 @@ from geartrain.config import EvaluationSection
 from geartrain.environments.environment import Environment, Task
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy
-from geartrain.rollouts.collect import EpisodeRequest, play
+from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.rollouts.comparison import count_subgoals
 from geartrain.trajectory import Trajectory, read_trajectories, write_trajectories
 
@@ -34,10 +34,8 @@ class Suite:
     tasks: Mapping[str, Sequence[Task]]
     """By split; empty splits are left out."""
     section: EvaluationSection
-    max_turns: int
-    context: int
+    limits: Limits
     seed: int
-    spare_turns: int | None = None
 
     def __post_init__(self) -> None:
         ids = [task.task_id for tasks in self.tasks.values() for task in tasks]
@@ -122,9 +120,7 @@ def _play_chunk(
 ) -> None:
     options: dict[str, Any] = {
         "sampling": suite.section.sampling,
-        "context": suite.context,
-        "max_turns": suite.max_turns,
-        "spare_turns": suite.spare_turns,
+        "limits": suite.limits,
         "seed": suite.seed,
         "policy_version": 0,
     }

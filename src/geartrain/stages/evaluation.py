@@ -15,6 +15,7 @@ from geartrain.environments import load_environment
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy, load_policy
 from geartrain.progress import bar
+from geartrain.rollouts.collect import Limits
 from geartrain.rollouts.comparison import compare_families, compare_models, describe_model
 from geartrain.rollouts.parallel import run_apart
 from geartrain.rollouts.probes import run_probes
@@ -84,9 +85,7 @@ def load_suite(tasks: Path, config: Config, splits: Sequence[str]) -> Suite:
         environment=load_environment(config.environment, tasks / "worlds"),
         tasks=filled,
         section=config.evaluation,
-        max_turns=config.environment.max_turns,
-        spare_turns=config.environment.spare_turns,
-        context=config.model.context,
+        limits=Limits.of(config),
         # Not the training's seed: no episode of an evaluation repeats a training episode's noise.
         seed=seed_of(config.seed, "evaluation"),
     )
@@ -152,7 +151,7 @@ def _describe(suite: Suite, episodes: Episodes) -> dict[str, Any]:
 def _probe(suite: Suite) -> dict[str, Any]:
     tasks = [task for split, tasks in suite.tasks.items() if split in ("test", "ood") for task in tasks]
     tasks = tasks or [task for tasks in suite.tasks.values() for task in tasks]
-    return run_probes(suite.environment, tasks, max_turns=suite.max_turns, seed=suite.seed)
+    return run_probes(suite.environment, tasks, max_turns=suite.limits.max_turns, seed=suite.seed)
 
 
 def _options(suite: Suite) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from geartrain.config import SamplingSection
 from geartrain.environments.environment import Step
 from geartrain.errors import UserError
 from geartrain.models.backbone import token_logprobs
-from geartrain.rollouts.collect import EpisodeError, EpisodeRequest, play, world_seed
+from geartrain.rollouts.collect import EpisodeError, EpisodeRequest, Limits, play, world_seed
 from geartrain.trajectory import ToolResult, read_trajectories, write_trajectories
 
-LIMITS = {"context": 400, "max_turns": 6, "seed": 1, "policy_version": 3}
+LIMITS = {"limits": Limits(context=400, max_turns=6), "seed": 1, "policy_version": 3}
 
 
 def sampling(rows: int = 8, temperature: float = 1.0, new: int = 10) -> SamplingSection:
@@ -101,7 +101,7 @@ def test_the_same_task_in_two_groups_is_played_twice(llama, game):
 
 
 def test_turns_hold_what_happened(policy, game, make_requests):
-    limits = LIMITS | {"max_turns": 12, "context": 512}
+    limits = LIMITS | {"limits": Limits(context=512, max_turns=12)}
     trajectories = play(game, policy, make_requests(game, 6, 4), sampling=sampling(), **limits)
     chat = policy.chat
     finished_messages = 0
@@ -137,7 +137,7 @@ def test_turns_hold_what_happened(policy, game, make_requests):
 
 def test_a_full_context_ends_the_episode_and_is_told(policy, game, make_requests):
     opening = max(len(policy.chat.opening_ids(game.reset(game.task(i), seed=1).opening())) for i in range(4))
-    limits = LIMITS | {"context": opening + 45, "max_turns": 50}
+    limits = LIMITS | {"limits": Limits(context=opening + 45, max_turns=50)}
     trajectories = play(game, policy, make_requests(game, 4, 6), sampling=sampling(7), **limits)
     cut = [t for t in trajectories if t.end == "max_context"]
     assert len(cut) > 5
@@ -160,7 +160,7 @@ def test_an_opening_that_does_not_fit_is_a_user_error_after_the_rest(llama, game
             [EpisodeRequest(long, 0, "long"), *requests],
             sampling=sampling(),
             on_episode=seen.append,
-            **LIMITS | {"context": 300},
+            **LIMITS | {"limits": Limits(300, 6)},
         )
     assert len(seen) == 4
 

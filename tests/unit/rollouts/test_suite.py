@@ -4,6 +4,7 @@ import pytest
 
 from geartrain.config import EvaluationSection
 from geartrain.errors import UserError
+from geartrain.rollouts.collect import Limits
 from geartrain.rollouts.suite import DECODINGS, Suite, play_suite, write_episodes
 from geartrain.trajectory import read_trajectories
 from tests.fakes.errand import Errand, Player, make_tasks
@@ -12,7 +13,7 @@ from tests.fakes.errand import Errand, Player, make_tasks
 def make_suite(chunk=7, **counts):
     tasks = {split: make_tasks(count, split) for split, count in (counts or {"test": 5, "ood": 3}).items()}
     section = EvaluationSection(samples=2, chunk_episodes=chunk)
-    return Suite(Errand(), tasks, section, max_turns=9, context=64, seed=11)
+    return Suite(Errand(), tasks, section, limits=Limits(64, 9), seed=11)
 
 
 def test_every_task_is_played_once_greedily_and_samples_times(tmp_path):
@@ -80,7 +81,7 @@ def test_a_half_written_chunk_is_played_again(tmp_path):
 def test_an_id_in_two_splits_is_refused():
     tasks = make_tasks(2)
     with pytest.raises(UserError, match="'test-000' is in two splits"):
-        Suite(Errand(), {"test": tasks, "ood": tasks[:1]}, EvaluationSection(), max_turns=9, context=64, seed=0)
+        Suite(Errand(), {"test": tasks, "ood": tasks[:1]}, EvaluationSection(), limits=Limits(64, 9), seed=0)
 
 
 def test_episodes_are_written_by_split_and_decoding(tmp_path):

@@ -10,6 +10,7 @@ from geartrain.datasets.task_sets import write_tasks
 from geartrain.errors import UserError
 from geartrain.models.backbone import build_policy, save_policy
 from geartrain.models.tokenizer import train_tokenizer
+from geartrain.rollouts.collect import Limits
 from geartrain.rollouts.suite import Suite, play_suite
 from geartrain.stages import evaluation
 from geartrain.trajectory import read_trajectories
@@ -19,7 +20,7 @@ from tests.fakes.errand import Errand, Player, make_tasks
 @pytest.fixture
 def suite():
     tasks = {"test": make_tasks(40), "ood": make_tasks(12, "ood")}
-    return Suite(Errand(), tasks, EvaluationSection(samples=2, resamples=300), max_turns=9, context=64, seed=5)
+    return Suite(Errand(), tasks, EvaluationSection(samples=2, resamples=300), limits=Limits(64, 9), seed=5)
 
 
 def play(suite, skill, folder, label):
@@ -52,7 +53,7 @@ def test_main_numbers_are_flat_and_leave_out_what_cannot_be_measured(suite, tmp_
 
 def test_gullible_verifier_shows_in_the_main_numbers(tmp_path):
     suite = Suite(
-        Errand(gullible=True), {"test": make_tasks(4)}, EvaluationSection(resamples=50), max_turns=5, context=9, seed=0
+        Errand(gullible=True), {"test": make_tasks(4)}, EvaluationSection(resamples=50), limits=Limits(9, 5), seed=0
     )
     episodes = play(suite, 0.5, tmp_path, "x")
     assert evaluation.main_numbers(evaluation.compare(suite, episodes, episodes))["probe_successes"] == 12

@@ -14,7 +14,7 @@ from geartrain.config import Config, PolicySection, parse_config
 from geartrain.datasets.task_sets import write_tasks
 from geartrain.errors import UserError
 from geartrain.models.backbone import load_policy, save_policy
-from geartrain.rollouts.collect import EpisodeRequest, play
+from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.stages import critic, policy
 from geartrain.trajectory import write_trajectories
 from tests.fakes.parity import TURNS, Parity, make_config, make_policy, make_tasks
@@ -43,8 +43,7 @@ def made(tmp_path_factory):
         model,
         [EpisodeRequest(task, sibling, task.task_id) for task in tasks for sibling in range(6)],
         sampling=config.policy.sampling,
-        context=config.model.context,
-        max_turns=TURNS,
+        limits=Limits(config.model.context, TURNS),
         seed=3,
         policy_version=0,
     )

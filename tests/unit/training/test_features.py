@@ -5,7 +5,7 @@ import torch
 
 from geartrain.config import SamplingSection
 from geartrain.errors import UserError
-from geartrain.rollouts.collect import EpisodeRequest, play
+from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.training.features import TextEncoder, frozen_pass, sequence_of
 from tests.fakes.parity import TURNS, Parity, make_policy, make_tasks
 from tests.fakes.tiny_bert import save_encoder
@@ -23,8 +23,7 @@ def trajectories(policy):
         policy,
         [EpisodeRequest(task, sibling, task.task_id) for task in make_tasks(2) for sibling in range(3)],
         sampling=SamplingSection(temperature=0.7, max_new_tokens=6, rows=4),
-        context=256,
-        max_turns=TURNS,
+        limits=Limits(256, TURNS),
         seed=0,
         policy_version=0,
     )
