@@ -51,7 +51,8 @@ SPECS = (
     ),
     _spec(
         "generate_report",
-        "Write a section. `value` is a literal, a row as q1[0] (its first text and last number), or an analysis as a1.",
+        "Write a section. `value` is a literal, a row as q1[0] (its first text and last number), or an analysis as a1. "
+        "The answer names the next section that was asked for and is not written.",
         section=_STRING,
         value={"type": ["string", "number"]},
     ),
@@ -163,7 +164,8 @@ class AnalystEpisode:
         if fact is not None and fault(fact, entry) is None:
             self._reach(f"found:{name}")
             self._reach(f"reported:{name}")
-        return f"{clip(name, SECTION_LIMIT)} = {describe(entry)}"
+        left = next((fact for fact in self._facts if fact not in self._report), None)
+        return f"{clip(name, SECTION_LIMIT)} = {describe(entry)}; {f'next {left}' if left else 'complete'}"
 
     def _resolve(self, value: str | float) -> Entry:
         reference = _REFERENCE.fullmatch(value.strip()) if isinstance(value, str) else None
