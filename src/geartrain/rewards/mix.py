@@ -10,7 +10,7 @@ from geartrain.rewards.channel import Channel, Tasks, ask
 from geartrain.rewards.fusion import fuse_group
 from geartrain.rewards.grains import Decoder, with_grains
 from geartrain.rewards.learned import Learned
-from geartrain.rewards.outcome import Outcome, count_missing, raw
+from geartrain.rewards.outcome import NotApplicable, Outcome, count_missing, raw
 from geartrain.rewards.verified import PROGRESS_WEIGHT, Verified
 from geartrain.trajectory import Trajectory
 
@@ -90,11 +90,10 @@ class RewardMix:
         A failure of the learned channel leaves the verified value alone; one of
         the verified channel leaves no total. A pure function of its arguments.
         """
-        columns: dict[str, list[Outcome]] = {
-            channel.name: ask(channel, trajectories, tasks_by_id)
-            for channel in (self._verified, self._learned)
-            if channel is not None
-        }
+        verified = ask(self._verified, trajectories, tasks_by_id)
+        columns: dict[str, list[Outcome]] = {self._verified.name: verified}
+        if self._learned is not None:
+            columns[self._learned.name] = self._ask_learned(self._learned, trajectories, verified, tasks_by_id)
         values = {name: [raw(outcome) for outcome in column] for name, column in columns.items()}
         filled = [
             replace(
@@ -104,6 +103,18 @@ class RewardMix:
             for row, trajectory in enumerate(trajectories)
         ]
         return Scored(self._totals(trajectories, values), filled, count_missing(columns))
+
+    def _ask_learned(
+        self, learned: Channel, trajectories: Sequence[Trajectory], verified: Sequence[Outcome], tasks_by_id: Tasks
+    ) -> list[Outcome]:
+        """Ask the model where its opinion can count: half of a batch's groups are often tied, and asking is dear."""
+        seen: dict[str, set[float | None]] = defaultdict(set)
+        for trajectory, outcome in zip(trajectories, verified, strict=True):
+            seen[trajectory.group_id].add(raw(outcome))
+        counts = [self._learned_in_ties or len(seen[t.group_id] - {None}) > 1 for t in trajectories]
+        wanted = [trajectory for trajectory, count in zip(trajectories, counts, strict=True) if count]
+        found = iter(ask(learned, wanted, tasks_by_id))
+        return [next(found) if count else NotApplicable("tied") for count in counts]
 
     def _totals(self, trajectories: Sequence[Trajectory], values: dict[str, list[float | None]]) -> list[float | None]:
         groups: dict[str, list[int]] = defaultdict(list)

@@ -75,6 +75,18 @@ def test_groups_are_normalised_apart(episode: Callable[..., Trajectory]) -> None
     assert [together[1], together[3]] == mix.score(second, {}).rewards
 
 
+def test_the_model_is_asked_only_where_its_opinion_can_count(episode: Callable[..., Trajectory]) -> None:
+    tied = [episode("a", 0), episode("a", 1), episode("a", 2, progress=math.nan)]
+    apart = [episode("b", 3, success=True), episode("b", 4)]
+    table = Table([3.0, 4.0, 5.0, 6.0, 7.0])
+    scored = build_mix(table).score([*tied, *apart], {})
+    assert [t.rewards["learned"] for t in scored.trajectories] == [None, None, None, 6.0, 7.0]
+    assert scored.failures == {"n/a learned.tied": 3, "verified.progress_out_of_range": 1}
+    everywhere = build_mix(table, learned_in_ties=True).score([*tied, *apart], {})
+    assert [t.rewards["learned"] for t in everywhere.trajectories] == [3.0, 4.0, 5.0, 6.0, 7.0]
+    assert scored.rewards[3:] == everywhere.rewards[3:]
+
+
 def test_success_cannot_be_traded_for_the_models_praise(episode: Callable[..., Trajectory]) -> None:
     group = [episode(sibling=0, success=True), episode(sibling=1, progress=1.0), *[episode(sibling=i) for i in (2, 3)]]
     scored = build_mix(Table([-1e9, 1e9, 5.0, 0.0]), model_weight=1e9).score(group, {})
