@@ -3,10 +3,11 @@
     transcript = steps "\\n" answer
 
 `steps` has one clause per turn that looked something up or failed: the call,
-squeezed, or its error. `answer` is what the episode delivers, as the tools
-confirmed it: report, mail, end. Texts are folded to one line, so the one line
-feed is ours and no agent can forge it. Whoever cuts to length cuts `steps` from
-the left: the task sentence and the answer stay whole (rl-faults D16).
+squeezed, or its error. `answer` is what the episode delivers, as the first line
+of the tools' answers confirms it: report, mail, end. Texts are folded to one
+line, so the one line feed is ours and no agent can forge it. Whoever cuts to
+length cuts `steps` from the left: the task sentence and the answer stay whole
+(rl-faults D16).
 
 Only what the agent wrote and was shown is rendered. Verdict, sub-goals and
 progress are not: a reward model would learn to read them.
@@ -61,7 +62,7 @@ def _delivered(turns: Sequence[Turn]) -> list[str]:
         if turn.call is not None and _delivers(turn):
             key = str(turn.call.arguments.get("section", index))
             parts.pop(key, None)
-            parts[key] = _head(turn.result.content, RESULT_CHARACTERS)
+            parts[key] = _head(turn.result.content.partition("\n")[0], RESULT_CHARACTERS)
     return list(parts.values())
 
 

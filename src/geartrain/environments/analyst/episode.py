@@ -165,7 +165,9 @@ class AnalystEpisode:
             self._reach(f"found:{name}")
             self._reach(f"reported:{name}")
         left = next((fact for fact in self._facts if fact not in self._report), None)
-        return f"{clip(name, SECTION_LIMIT)} = {describe(entry)}; {f'next {left}' if left else 'complete'}"
+        # one line, whatever a query returned
+        written = clip(f"{name} = {describe(entry)}", SECTION_LIMIT + VALUE_LIMIT)
+        return f"{written}\n{f'next {left}' if left else 'complete'}"
 
     def _resolve(self, value: str | float) -> Entry:
         reference = _REFERENCE.fullmatch(value.strip()) if isinstance(value, str) else None

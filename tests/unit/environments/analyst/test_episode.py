@@ -40,9 +40,10 @@ def test_a_session(episode: AnalystEpisode) -> None:
     assert say(episode, "analyze_data", data="q1, q1", op="diff", column="v").startswith("a2: -")
     for reference in ("q1[0]", "a1", f"{label} {value}"):
         assert say(episode, "generate_report", section=" First  A ", value=reference).startswith(f"first a = {label}")
-    assert say(episode, "generate_report", section="x", value="q1[0].v") == f"x = {value}; next first"
-    assert say(episode, "generate_report", section="x", value="q1[1].country") == f"x = {first[3].split('|')[0]}; next first"
-    assert say(episode, "generate_report", section="x", value=12.50) == "x = 12.5; next first"
+    assert say(episode, "generate_report", section="x", value="q1[0].v") == f"x = {value}\nnext first"
+    country = first[3].split("|")[0]
+    assert say(episode, "generate_report", section="x", value="q1[1].country") == f"x = {country}\nnext first"
+    assert say(episode, "generate_report", section="x", value=12.50) == "x = 12.5\nnext first"
     assert say(episode, "send_email", to="a@b.c", subject="report") == "sent to a@b.c with 2 sections"
     say(episode, "query_database", sql="SELECT employee, email FROM employee WHERE employee = 'Jane Peacock'")
     sent = say(episode, "send_email", to="q2[0].email", subject="report")
@@ -57,8 +58,13 @@ def test_the_report_names_what_is_not_written_yet_and_never_whether_it_is_right(
     names = [name for part in episode.task.spec["sections"] for name in part]
     for name, following in zip(names, [*(f"next {name}" for name in names[1:]), "complete"], strict=True):
         assert all(name in episode.task.prompt for name in names)
-        assert say(episode, "generate_report", section=name, value="wrong") == f"{name} = 'wrong'; {following}"
+        assert say(episode, "generate_report", section=name, value="wrong") == f"{name} = 'wrong'\n{following}"
         assert not episode.verdict().success
+
+
+def test_what_a_query_returned_cannot_forge_the_line_that_follows(episode: AnalystEpisode) -> None:
+    say(episode, "query_database", sql="SELECT 'a\ncomplete' AS v FROM genre LIMIT 1")
+    assert say(episode, "generate_report", section="x", value="q1[0]") == "x = 'a complete'\nnext first"
 
 
 @pytest.mark.parametrize(
