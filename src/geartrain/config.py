@@ -9,15 +9,23 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from geartrain.errors import UserError
+from geartrain.methods import setting_problems, settings_of, unknown_method
 
 
 def _no_switch(value: Any) -> Any:
     if isinstance(value, bool):  # else pydantic reads true as 1
         raise ValueError("expected a number")
     return value
+
+
+def _known_method(name: str) -> str:
+    reason = unknown_method(name)
+    if reason is not None:
+        raise ValueError(reason)
+    return name
 
 
 Number = BeforeValidator(_no_switch)
@@ -221,8 +229,11 @@ class CriticSection(Section):
 class PolicySection(Section):
     """Policy optimisation: GRPO's loss, a credit method's weights."""
 
-    recipe: Literal["grpo", "dr_grpo", "rloo", "sgcd_s", "gear_a", "gear_a_sgcd"] = "gear_a_sgcd"
-    """A row of `geartrain.algorithms.recipe.RECIPES`; "grpo" is the control."""
+    recipe: Annotated[str, AfterValidator(_known_method)] = "gear_a_sgcd"
+    """The algorithm; `geartrain methods` lists them, with their settings. "grpo" is the control."""
+    settings: dict[str, dict[str, bool | float | str]] = {}
+    """Settings of methods by name, where they differ from their defaults: {gear_b: {kappa: 0.5}}. Those of other
+    methods than `recipe` are checked and wait."""
     iterations: Count = 30
     tasks_per_iteration: Count = 16
     siblings: Annotated[int, Field(ge=2)] = 8
@@ -240,18 +251,20 @@ class PolicySection(Section):
     """Padded tokens per forward pass; memory, never the result."""
     clip_low: Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False), Number] = 0.2
     clip_high: Positive = 0.28
+    ratio: Literal["token", "sequence"] = "token"
+    """What is clipped: each token's ratio to the sampler, or the length-normalised ratio of the whole trajectory (GSPO;
+    its bounds are a thousand times narrower)."""
     kl_coefficient: NonNegative = 0.01
-    """Weight of k3 to the warm start; 0 skips the reference pass."""
+    """Weight of the KL to the warm start; 0 skips the reference pass. High holds the policy where it was."""
+    kl_final: NonNegative | None = None
+    """Its value at the end of the run, reached linearly; None keeps it."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """All three have the KL's gradient here; k1 is noisiest, k3 never negative."""
+    entropy_coefficient: NonNegative = 0.0
+    """Weight of the entropy bonus; low lets the policy settle early, high keeps it random."""
+    entropy_final: NonNegative | None = None
+    """Its value at the end of the run, reached linearly; None keeps it."""
     gradient_clip: Positive = 1.0
-    weight_strength: Share = 0.5
-    """gamma of W = clip(1 + gamma (2s - 1), 1/c, c); 0 is plain GRPO."""
-    weight_bound: Annotated[float, Field(gt=1.0)] = 2.0
-    """c above: no token counts more than c times or less than 1/c times."""
-    grain_learning_rate: Positive = 1e-3
-    grain_entropy: NonNegative = 0.01
-    """Entropy bonus of the grain weights; 0 lets them collapse early."""
-    teacher_decay: Share = 0.9
-    """Retention of the EMA teacher per iteration; 1 never moves, 0 is the student itself."""
     reward_model_weight: NonNegative = 0.1
     """Spread of the learned reward within a group against that of the verified one (1.0). However high, no failure
     overtakes a success; 0 does not load the reward model."""
@@ -269,6 +282,22 @@ class PolicySection(Section):
     """Iterations between greedy evaluations on `val`; the best checkpoint is kept."""
     checkpoint_every: Count = 1
     """Iterations between checkpoints; a killed run repeats at most this many."""
+
+    @model_validator(mode="after")
+    def _settings_exist(self) -> "PolicySection":
+        problems = []
+        for method, given in self.settings.items():
+            reason = unknown_method(method)
+            found = [reason] if reason else setting_problems(method, given)
+            problems += [f"settings.{method}: {problem}" for problem in found]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def method_settings(self) -> dict[str, bool | float | str]:
+        """Every setting of the recipe: defaults, and what is given instead."""
+        return settings_of(self.recipe, self.settings.get(self.recipe, {}))
 
 
 class EvaluationSection(Section):

@@ -55,6 +55,8 @@ class Turn:
     """Step-grain reward of this turn."""
     token_rewards: Sequence[float] = ()
     """Token-grain rewards, aligned with `action_ids`; empty means all zero."""
+    action_entropies: Sequence[float] = ()
+    """Entropy in nats of the distribution that each of `action_ids` was drawn from; empty means not recorded."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,18 @@ class Trajectory:
         """Return [T]: behaviour log-prob on sampled ids, 0.0 elsewhere."""
         return [x for turn in self.turns for x in (*[0.0] * len(turn.prompt_ids), *turn.action_logprobs)]
 
+    def entropies(self) -> list[float]:
+        """Return [T]: entropy of the policy on sampled ids, 0.0 elsewhere.
+
+        Where it was not recorded (episodes of another sampler), -log p of what was sampled stands in: its mean is
+        the entropy.
+        """
+        found = []
+        for turn in self.turns:
+            recorded = turn.action_entropies or [-x for x in turn.action_logprobs]
+            found += [*[0.0] * len(turn.prompt_ids), *recorded]
+        return found
+
     def action_spans(self) -> list[tuple[int, int]]:
         """Return one [start, stop) per turn, into `token_ids`."""
         spans, cursor = [], 0
@@ -109,10 +123,6 @@ class Trajectory:
             cursor = start + len(turn.action_ids)
             spans.append((start, cursor))
         return spans
-
-
-def _flags(turn: Turn) -> list[bool]:
-    return [False] * len(turn.prompt_ids) + [True] * len(turn.action_ids)
 
 
 _TURN = pa.struct(
@@ -126,6 +136,7 @@ _TURN = pa.struct(
         ("subgoals", pa.list_(pa.string())),
         ("reward", pa.float64()),
         ("token_rewards", pa.list_(pa.float32())),
+        ("action_entropies", pa.list_(pa.float32())),
     ]
 )
 SCHEMA = pa.schema(

@@ -47,6 +47,18 @@ def group_relative(
     return _by_group(rewards_N, groups_N, score)
 
 
+def without_scale(rewards_N: Sequence[float | None], groups_N: Sequence[Hashable]) -> GroupAdvantage:
+    """Reward minus the group's mean. Source: Dr. GRPO, arXiv:2503.20783."""
+    return group_relative(rewards_N, groups_N, scale_by_std=False)
+
+
+def absolute(rewards_N: Sequence[float | None], groups_N: Sequence[Hashable]) -> GroupAdvantage:
+    """The reward itself, for methods that compare turns and not siblings; no group is flat. Source: ours."""
+    counted = [reward is not None and math.isfinite(reward) for reward in rewards_N]
+    values = [reward if good else 0.0 for reward, good in zip(rewards_N, counted, strict=True)]
+    return GroupAdvantage(torch.tensor(values, dtype=torch.float32), counted.count(False), frozenset())
+
+
 def leave_one_out(rewards_N: Sequence[float | None], groups_N: Sequence[Hashable]) -> GroupAdvantage:
     """Reward minus the mean of the *other* members' rewards.
 

@@ -15,8 +15,13 @@ arXiv:2402.03300; the score term: ours, after public trainers' fault reports.
 Legend: `...` any shape; V vocabulary.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+Direction = Literal["reverse", "forward", "jsd"]
+"""Of a divergence from student p to teacher q: KL(p || q), KL(q || p), or the mean of both to their mixture."""
 
 
 def k1(logprob: Tensor, reference: Tensor) -> Tensor:
@@ -48,3 +53,28 @@ def entropy(logits: Tensor) -> Tensor:
     """Return the entropy in nats of softmax(logits). Shapes [..., V] -> [...]."""
     logprob = torch.log_softmax(logits, dim=-1)
     return -(logprob.exp() * logprob).sum(-1)
+
+
+def categorical_divergence(student: Tensor, teacher: Tensor, direction: Direction) -> Tensor:
+    """Return the exact divergence of two distributions in nats, with gradient to both; detach what is fixed.
+
+    "reverse" seeks the teacher's modes, "forward" covers them, "jsd" is bounded by log 2.
+    Entries of probability 0 count 0 where the other is 0 too.
+
+    Shapes [..., V], [..., V] log-probs -> [...].
+    Source: OPSD, arXiv:2601.18734, compares the three; the article on GEAR names one and codes another.
+    """
+    if direction == "reverse":
+        return _relative(student, teacher)
+    if direction == "forward":
+        return _relative(teacher, student)
+    middle = torch.logaddexp(student, teacher) - torch.log(torch.tensor(2.0, dtype=student.dtype))
+    return 0.5 * (_relative(student, middle) + _relative(teacher, middle))
+
+
+def _relative(p: Tensor, q: Tensor) -> Tensor:
+    possible = p > -torch.inf
+    # a twofold where: the branch not taken must not be inf - inf, or its gradient is NaN
+    safe_p = torch.where(possible, p, 0.0)
+    safe_q = torch.where(possible, q, 0.0)
+    return torch.where(possible, safe_p.exp() * (safe_p - safe_q), 0.0).sum(-1)

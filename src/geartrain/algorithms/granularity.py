@@ -20,69 +20,23 @@ from torch import Tensor
 
 from geartrain.algorithms.masked import masked_mean, standardise_by_group
 
-_BISECTIONS = 60
-
 
 def fuse(grain_NTK: Tensor, mixture_NTK: Tensor) -> Tensor:
     """Return the fused advantage: the grains weighted by a mixture that sums to 1 over K. -> [N, T]."""
     return (grain_NTK * mixture_NTK).sum(-1)
 
 
-def agreement_weight(
-    fused_NT: Tensor,
-    advantage_N: Tensor,
-    mask_NT: Tensor,
-    *,
-    strength: float,
-    bound: float,
-    sharpness: float = 1.0,
-) -> Tensor:
-    """Return the detached weights W: positive, bounded, masked mean 1 per trajectory.
-
-        s = sigmoid(sharpness * fused * sign(A))
-        W = clip(1 + strength (2 s - 1), 1 / bound, bound), then `normalise_within_bounds`
+def agreement(fused_NT: Tensor, advantage_NT: Tensor, *, strength: float, sharpness: float = 1.0) -> Tensor:
+    """Return the raw weight 1 + strength (2 sigmoid(sharpness * fused * sign(A)) - 1), [N, T].
 
     Args:
-        fused_NT: fused, standardised grains; anything at masked positions.
-        advantage_N: verified group advantage; 0 gives W = 1.
-        mask_NT: bool, trained positions.
-        strength: gamma in [0, 1]; 0 gives W = 1 exactly, which is GRPO bit for bit.
-        bound: c > 1; no token counts more than c times or less than 1/c times.
+        fused_NT: fused, standardised grains.
+        advantage_NT: verified advantage at every token; 0 gives 1.
+        strength: gamma in [0, 1]; 0 gives 1 exactly, which is GRPO bit for bit.
         sharpness: kappa of the sigmoid.
-
-    Returns:
-        [N, T] of `fused_NT`'s type; 1 at masked positions.
     """
-    agreement_NT = fused_NT.detach().double() * advantage_N.detach().double().sign()[:, None]
-    raw_NT = 1.0 + strength * (2.0 * torch.sigmoid(sharpness * agreement_NT) - 1.0)
-    raw_NT = torch.where(mask_NT, raw_NT, 1.0).clamp(1.0 / bound, bound)
-    return normalise_within_bounds(raw_NT, mask_NT, bound=bound).to(fused_NT.dtype)
-
-
-def normalise_within_bounds(raw_NT: Tensor, mask_NT: Tensor, *, bound: float) -> Tensor:
-    """Scale each row to masked mean 1 without leaving [1/bound, bound].
-
-    Dividing by the mean may push a weight past its bound, and clipping again
-    moves the mean. The row's scale is therefore the lambda that solves
-    mean(clip(lambda * raw, 1/bound, bound)) = 1. It exists, because the mean
-    grows with lambda from 1/bound to bound, and is found by bisection where
-    the plain division does not already fit.
-
-    Shapes [N, T] float64 positive, [N, T] bool -> [N, T]; 1 at masked positions.
-    """
-    low, high = 1.0 / bound, bound
-    mean_N1 = masked_mean(raw_NT, mask_NT, dim=1)[:, None]
-    plain_NT = torch.where(mask_NT, raw_NT / torch.where(mean_N1 > 0, mean_N1, 1.0), 1.0)
-    below_N1 = torch.full_like(mean_N1, low / bound)
-    above_N1 = torch.full_like(mean_N1, bound / low)
-    for _ in range(_BISECTIONS):
-        scale_N1 = 0.5 * (below_N1 + above_N1)
-        mean_N1 = masked_mean((raw_NT * scale_N1).clamp(low, high), mask_NT, dim=1)[:, None]
-        below_N1 = torch.where(mean_N1 < 1.0, scale_N1, below_N1)
-        above_N1 = torch.where(mean_N1 < 1.0, above_N1, scale_N1)
-    clipped_NT = torch.where(mask_NT, (raw_NT * above_N1).clamp(low, high), 1.0)
-    fits_N1 = ((plain_NT >= low) & (plain_NT <= high)).all(1, keepdim=True)
-    return torch.where(fits_N1, plain_NT, clipped_NT)
+    agreement_NT = fused_NT.detach().double() * advantage_NT.detach().double().sign()
+    return 1.0 + strength * (2.0 * torch.sigmoid(sharpness * agreement_NT) - 1.0)
 
 
 def teacher_explanation_loss(
@@ -113,5 +67,55 @@ def teacher_explanation_loss(
     centred_NT = gap_NT.detach() - masked_mean(gap_NT.detach(), mask_NT, dim=1)[:, None]
     target_NT = standardise_by_group(centred_NT, mask_NT, group_N)
     fused_NT = fuse(grain_NTK.detach(), mixture_NTK)
-    bonus_NT = -(mixture_NTK * mixture_NTK.clamp(min=1e-12).log()).sum(-1)
+    bonus_NT = mixture_entropy(mixture_NTK)
     return -masked_mean(fused_NT * target_NT, mask_NT) - entropy * masked_mean(bonus_NT, mask_NT)
+
+
+def outcome_alignment_loss(
+    mixture_NTK: Tensor, grain_NTK: Tensor, advantage_NT: Tensor, mask_NT: Tensor, *, entropy: float
+) -> Tensor:
+    """Objective of the grain weights: the fused advantage should go with the verified outcome.
+
+        L = -mean(fused(mixture) * A) - entropy * mean H(mixture)
+
+    The outcome's own grain is A itself, so this prefers it wherever it is among
+    the grains; call it with trajectories that the mixture has not weighed.
+    Source: ours (first-order meta-gradient), for the article on GEAR. Arguments as `teacher_explanation_loss`.
+    """
+    fused_NT = fuse(grain_NTK.detach(), mixture_NTK)
+    return -masked_mean(fused_NT * advantage_NT.detach(), mask_NT) - entropy * masked_mean(
+        mixture_entropy(mixture_NTK), mask_NT
+    )
+
+
+def outcome_regression_loss(
+    mixture_NTK: Tensor, grain_NTK: Tensor, advantage_NT: Tensor, mask_NT: Tensor, *, entropy: float
+) -> Tensor:
+    """Objective of the grain weights: mean squared error of the fused advantage to the verified one, less entropy.
+
+    Source: ours, for the article on GEAR. Arguments as `outcome_alignment_loss`.
+    """
+    fused_NT = fuse(grain_NTK.detach(), mixture_NTK)
+    error_NT = (fused_NT - advantage_NT.detach()).square()
+    return masked_mean(error_NT, mask_NT) - entropy * masked_mean(mixture_entropy(mixture_NTK), mask_NT)
+
+
+def mixture_entropy(mixture_NTK: Tensor) -> Tensor:
+    """Return the entropy of the grain weights in nats, [N, T]. Source: ours."""
+    return -(mixture_NTK * mixture_NTK.clamp(min=1e-12).log()).sum(-1)
+
+
+def pull(confidence_NT: Tensor, fused_NT: Tensor, *, confidence_power: float, advantage_power: float) -> Tensor:
+    """Return m = confidence^a (2 sigmoid|A| - 1)^b in [0, 1]: how hard the teacher pulls at each token.
+
+    The article uses sigmoid|A| alone, which is never below 1/2: its pull could not let go (a = 0 there).
+    Source: the article on GEAR, repaired by us.
+
+    Args:
+        confidence_NT: largest probability of the teacher's distribution.
+        fused_NT: fused advantage.
+        confidence_power: a; 0 trusts every token alike.
+        advantage_power: b; 0 pulls everywhere.
+    """
+    size_NT = 2.0 * torch.sigmoid(fused_NT.detach().abs()) - 1.0
+    return confidence_NT.detach().pow(confidence_power) * size_NT.pow(advantage_power)

@@ -1,52 +1,32 @@
 """Which functions make up an algorithm: one row per variant; the loop does not know which row it runs.
 
-A new variant is one function and one row of `RECIPES`; the invariants of
-`tests/unit/algorithms/test_recipe.py` then apply to it.
+A new variant is one function and one row of `RECIPES`, with its settings in
+`geartrain.methods.METHODS`; the invariants of `tests/unit/algorithms/test_recipe.py`
+then apply to it.
 
 Legend: N trajectories, T positions, K grains.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from geartrain.algorithms.advantage import GroupAdvantage, group_relative, leave_one_out
-from geartrain.algorithms.granularity import agreement_weight, fuse
-from geartrain.algorithms.masked import standardise_by_group
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a credit method may look at; nothing here carries a gradient."""
-
-    advantage_N: Tensor
-    """Verified group advantage."""
-    group_N: Tensor
-    """int64 in [0, groups)."""
-    mask_NT: Tensor
-    """bool, trained positions."""
-    step_NT: Tensor
-    """Return of the turn that a token belongs to."""
-    token_NT: Tensor
-    """Reward of the token itself."""
-    critic_NT: Tensor | None = None
-    """Sibling critic's score of the turn that a token belongs to."""
-    critic_reliability: float = 1.0
-    """Correlation of the critic with its labels on held-out tasks: 0 silences it."""
-
+from geartrain.algorithms.advantage import GroupAdvantage, absolute, group_relative, leave_one_out, without_scale
+from geartrain.algorithms.carrier import CarrierFn, of_anchored_turns, of_trajectory, of_turns_by_value
+from geartrain.algorithms.evidence import Evidence, Settings
+from geartrain.algorithms.grains import GrainFn, critic_grain, global_grain, step_grain, token_grain
+from geartrain.algorithms.weighing import WeighFn, by_agreement, by_past_self, by_privilege, by_siblings
+from geartrain.algorithms.weights import bounded_weight
 
 AdvantageFn = Callable[[Sequence[float | None], Sequence[Hashable]], GroupAdvantage]
-GrainFn = Callable[[Evidence], Tensor]
-"""One grain's advantage [N, T], comparable across grains: standardised over the group."""
 DenominatorFn = Callable[[int, int, int], float]
 """(trained tokens, trajectories, longest allowed trajectory) of an optimiser step -> denominator of its loss."""
-
-
-def without_scale(rewards_N: Sequence[float | None], groups_N: Sequence[Hashable]) -> GroupAdvantage:
-    """Reward minus the group's mean. Source: Dr. GRPO, arXiv:2503.20783."""
-    return group_relative(rewards_N, groups_N, scale_by_std=False)
+Teacher = Literal["none", "ema", "snapshot", "privileged", "siblings"]
+"""Who is asked about the sampled tokens: nobody; a slow average of the policy; a frozen copy of it; the policy itself
+with the answer, or with a summary of its siblings, in its context."""
 
 
 def by_tokens(tokens: int, rows: int, limit: int) -> float:
@@ -59,61 +39,73 @@ def by_constant(tokens: int, rows: int, limit: int) -> float:
     return float(rows * limit)
 
 
-def global_grain(evidence: Evidence) -> Tensor:
-    """Outcome of the whole trajectory. Source: the article on GEAR, see `granularity`."""
-    broadcast_NT = evidence.advantage_N[:, None].expand(evidence.mask_NT.shape)
-    return standardise_by_group(broadcast_NT, evidence.mask_NT, evidence.group_N)
+def _symmetric(settings: Settings) -> tuple[float, float]:
+    return 1.0 / float(settings["bound"]), float(settings["bound"])
 
 
-def step_grain(evidence: Evidence) -> Tensor:
-    """Rewards of the environment, per turn. Source: the article on GEAR, see `granularity`."""
-    return standardise_by_group(evidence.step_NT, evidence.mask_NT, evidence.group_N)
+def _upwards(settings: Settings) -> tuple[float, float]:
+    return 1.0, float(settings["bound"])
 
 
-def token_grain(evidence: Evidence) -> Tensor:
-    """Rewards of single tokens: where a rejected call goes wrong. Source: the article on GEAR, see `granularity`."""
-    return standardise_by_group(evidence.token_NT, evidence.mask_NT, evidence.group_N)
+def _around_one(settings: Settings) -> tuple[float, float]:
+    return 1.0 - 0.5 * float(settings["alpha"]), 1.0 + 0.5 * float(settings["alpha"])
 
 
-def critic_grain(evidence: Evidence) -> Tensor:
-    """Sibling critic, shrunk to the best linear guess of its label.
-
-    Source: the article on SGCD, see `sibling`; the shrinkage: ours.
-    """
-    assert evidence.critic_NT is not None, "the recipe needs the critic's scores"
-    score_NT = standardise_by_group(evidence.critic_NT, evidence.mask_NT, evidence.group_N)
-    return score_NT * evidence.critic_reliability
+def _omega(settings: Settings) -> tuple[float, float]:
+    return float(settings["omega_low"]), float(settings["omega_high"])
 
 
 @dataclass(frozen=True)
 class Recipe:
     """One algorithm."""
 
-    advantage: AdvantageFn
-    denominator: DenominatorFn
+    advantage: AdvantageFn = group_relative
+    denominator: DenominatorFn = by_tokens
+    carrier: CarrierFn = of_trajectory
+    weigh: WeighFn | None = None
+    """None means W = 1."""
+    bounds: Callable[[Settings], tuple[float, float]] = _symmetric
     grains: Mapping[str, GrainFn] = field(default_factory=dict)
-    """Name -> grain; none means W = 1, one needs no mixture, several are mixed by the grain network."""
+    """Name -> grain, for `weigh`."""
+    learns_mixture: bool = False
+    """Whether a network mixes the grains; else they are mixed evenly."""
+    teacher: Teacher = "none"
+    needs_values: bool = False
+    """Whether a value head predicts returns."""
+    policy_gradient: bool = True
+    """False: the loss is the distillation alone."""
 
     @property
     def needs_critic(self) -> bool:
         """Whether the sibling critic must score the turns."""
         return critic_grain in self.grains.values()
 
-    @property
-    def needs_mixture(self) -> bool:
-        """Whether there is a mixture to learn, and so a teacher to explain."""
-        return len(self.grains) > 1
 
+_THREE = {"global": global_grain, "step": step_grain, "token": token_grain}
+_PRIVILEGED = Recipe(weigh=by_privilege, bounds=_around_one, teacher="privileged")
+_SIBLINGS = Recipe(weigh=by_siblings, bounds=_upwards, teacher="siblings")
 
 RECIPES: Mapping[str, Recipe] = {
-    "grpo": Recipe(group_relative, by_tokens),
-    "dr_grpo": Recipe(without_scale, by_constant),
-    "rloo": Recipe(leave_one_out, by_tokens),
-    "sgcd_s": Recipe(group_relative, by_tokens, {"step": critic_grain}),
-    "gear_a": Recipe(group_relative, by_tokens, {"global": global_grain, "step": step_grain, "token": token_grain}),
+    "grpo": Recipe(),
+    "dr_grpo": Recipe(advantage=without_scale, denominator=by_constant),
+    "rloo": Recipe(advantage=leave_one_out),
+    "dapo": Recipe(),
+    "ppo": Recipe(advantage=absolute, carrier=of_turns_by_value, needs_values=True),
+    "gigpo": Recipe(carrier=of_anchored_turns),
+    "gear_a": Recipe(weigh=by_agreement, grains=_THREE, learns_mixture=True, teacher="ema"),
     "gear_a_sgcd": Recipe(
-        group_relative, by_tokens, {"global": global_grain, "step": critic_grain, "token": token_grain}
+        weigh=by_agreement, grains={**_THREE, "step": critic_grain}, learns_mixture=True, teacher="ema"
     ),
+    "gear_b": Recipe(weigh=by_past_self, bounds=_omega, teacher="snapshot"),
+    "gear_p": _PRIVILEGED,
+    "sgcd_s": Recipe(weigh=by_agreement, grains={"step": critic_grain}),
+    "sgcd_p": _SIBLINGS,
+    "fixed_weights": Recipe(weigh=by_agreement, grains=_THREE),
+    "single_grain": Recipe(weigh=by_agreement, grains={"step": step_grain}),
+    "gear_p_calls": _PRIVILEGED,
+    "gear_p_raw": _PRIVILEGED,
+    "sgcd_p_raw": _SIBLINGS,
+    "direct_distillation": Recipe(teacher="privileged", policy_gradient=False),
 }
 
 
@@ -130,7 +122,7 @@ class Credit:
 
 
 def assign_credit(
-    recipe: Recipe, evidence: Evidence, mixture_NTK: Tensor | None = None, *, strength: float, bound: float
+    recipe: Recipe, evidence: Evidence, mixture_NTK: Tensor | None = None, *, settings: Settings
 ) -> Credit:
     """Weigh the verified advantage; the one place where A and W meet. Source: ours.
 
@@ -138,21 +130,18 @@ def assign_credit(
         recipe: a row of `RECIPES`.
         evidence: of one iteration.
         mixture_NTK: grain weights, sum 1 over K; None mixes evenly. Detached here.
-        strength: gamma of `agreement_weight`.
-        bound: c of `agreement_weight`.
+        settings: of the method, complete.
     """
-    weight_NT = torch.ones(evidence.mask_NT.shape, dtype=evidence.advantage_N.dtype)
+    carrier_NT = recipe.carrier(evidence, settings)
+    weight_NT = torch.ones(evidence.mask_NT.shape, dtype=carrier_NT.dtype)
     grain_NTK = None
     if recipe.grains:
         grain_NTK = torch.stack([grain(evidence) for grain in recipe.grains.values()], dim=-1)
-        if mixture_NTK is None:
-            mixture_NTK = torch.full_like(grain_NTK, 1.0 / len(recipe.grains))
-        weight_NT = agreement_weight(
-            fuse(grain_NTK, mixture_NTK.detach()),
-            evidence.advantage_N,
-            evidence.mask_NT,
-            strength=strength,
-            bound=bound,
-        )
-    advantage_NT = torch.where(evidence.mask_NT, evidence.advantage_N[:, None] * weight_NT, 0.0)
+    if recipe.weigh is not None:
+        raw_NT = recipe.weigh(evidence, carrier_NT, grain_NTK, mixture_NTK, settings)
+        low, high = recipe.bounds(settings)
+        normalise = bool(settings["normalise"])
+        weight_NT = bounded_weight(raw_NT, evidence.mask_NT, low=low, high=high, normalise=normalise)
+        weight_NT = weight_NT.to(carrier_NT.dtype)
+    advantage_NT = torch.where(evidence.mask_NT, carrier_NT * weight_NT, 0.0)
     return Credit(advantage_NT, weight_NT, grain_NTK)

@@ -11,13 +11,15 @@ Legend: B rows, T positions; position t of every tensor speaks of token t.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from geartrain.algorithms.divergence import k3, with_score
-from geartrain.algorithms.masked import keep, masked_sum
+from geartrain.algorithms.divergence import Direction, categorical_divergence, k1, k2, k3, with_score
+from geartrain.algorithms.masked import keep, masked_mean, masked_sum
 
+Estimator = Literal["k1", "k2", "k3"]
 MAX_LOG_RATIO = 20.0
 """Log ratios are cut here: exp of more is no number to train on, and carries no gradient beyond."""
 
@@ -31,6 +33,7 @@ def clipped_surrogate(
     denominator: float,
     clip_low: float,
     clip_high: float,
+    whole_sequence: bool = False,
 ) -> Tensor:
     """Return -sum(min(ratio A, clip(ratio, 1 - clip_low, 1 + clip_high) A)) / denominator, a scalar.
 
@@ -42,17 +45,65 @@ def clipped_surrogate(
         denominator: of the whole optimiser step.
         clip_low: how far the ratio may fall before a negative advantage stops pushing.
         clip_high: how far it may rise before a positive one does.
+        whole_sequence: one ratio per row, see `log_ratio`.
     """
-    ratio_BT = _log_ratio(logprob_BT, behaviour_BT, mask_BT).exp()
+    ratio_BT = log_ratio(logprob_BT, behaviour_BT, mask_BT, whole_sequence=whole_sequence).exp()
     advantage_BT = keep(advantage_BT.detach(), mask_BT)
     clipped_BT = ratio_BT.clamp(1.0 - clip_low, 1.0 + clip_high)
     return -masked_sum(torch.minimum(ratio_BT * advantage_BT, clipped_BT * advantage_BT), mask_BT) / denominator
 
 
-def kl_penalty(logprob_BT: Tensor, reference_BT: Tensor, mask_BT: Tensor, *, denominator: float) -> Tensor:
-    """Return sum(k3) / denominator: KL(policy || reference), never negative, gradient that of the KL itself."""
+def kl_penalty(
+    logprob_BT: Tensor, reference_BT: Tensor, mask_BT: Tensor, *, denominator: float, estimator: Estimator = "k3"
+) -> Tensor:
+    """Return sum(estimate) / denominator of KL(policy || reference), with the gradient of the KL itself."""
     logprob_BT, reference_BT = keep(logprob_BT, mask_BT), keep(reference_BT.detach(), mask_BT)
-    return masked_sum(with_score(k3(logprob_BT, reference_BT), logprob_BT), mask_BT) / denominator
+    if estimator == "k2":  # the one whose own gradient is that of the KL
+        return masked_sum(k2(logprob_BT, reference_BT), mask_BT) / denominator
+    estimate_BT = (k1 if estimator == "k1" else k3)(logprob_BT, reference_BT)
+    return masked_sum(with_score(estimate_BT, logprob_BT), mask_BT) / denominator
+
+
+def kl_as_reward(behaviour_BT: Tensor, reference_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Return -k1 per token: what a reward is lowered by where the KL is paid in rewards; 0 at masked positions.
+
+    Its expectation's policy gradient is that of -KL. Detached: a reward has no gradient. Masked before anything is
+    summed: an observation's log-probs must not reach a return (rl-faults B21).
+    Source: PPO for language models, arXiv:1909.08593.
+    """
+    return keep(-k1(behaviour_BT.detach(), reference_BT.detach()), mask_BT)
+
+
+def entropy_bonus(entropy_BT: Tensor, mask_BT: Tensor, *, denominator: float) -> Tensor:
+    """Return sum(entropy) / denominator; *subtract* it from a loss to keep the policy undecided. Source: PPO."""
+    return masked_sum(entropy_BT, mask_BT) / denominator
+
+
+def distillation(
+    student_BTK: Tensor,
+    teacher_BTK: Tensor,
+    pull_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    denominator: float,
+    direction: Direction,
+) -> Tensor:
+    """Return sum(pull * divergence(student, teacher)) / denominator, with gradient to the student alone.
+
+    Args:
+        student_BTK: log-probs over a support and the rest, see `saliency.bucketed`; with gradient.
+        teacher_BTK: the same of the teacher; detached here.
+        pull_BT: how hard each token is pulled; detached here.
+        mask_BT: bool, trained positions.
+        denominator: of the whole optimiser step.
+        direction: "reverse" is KL(student || teacher).
+    """
+    # at masked positions both are even: a divergence of garbage would be NaN before it is masked
+    even = -math.log(student_BTK.shape[-1])
+    student_BTK = torch.where(mask_BT[..., None], student_BTK, even)
+    teacher_BTK = torch.where(mask_BT[..., None], teacher_BTK.detach(), even)
+    divergence_BT = categorical_divergence(student_BTK, teacher_BTK, direction)
+    return masked_sum(keep(pull_BT.detach(), mask_BT) * divergence_BT, mask_BT) / denominator
 
 
 @dataclass
@@ -77,7 +128,7 @@ class LossTally:
         entropy_BT: Tensor | None = None,
     ) -> None:
         """Count one micro-batch; arguments as those of the losses."""
-        log_ratio_BT = _log_ratio(logprob_BT, behaviour_BT, mask_BT)
+        log_ratio_BT = log_ratio(logprob_BT, behaviour_BT, mask_BT)
         ratio_BT = log_ratio_BT.exp()
         pushed_up_BT = (advantage_BT > 0) & (ratio_BT > 1.0 + clip_high)
         pushed_down_BT = (advantage_BT < 0) & (ratio_BT < 1.0 - clip_low)
@@ -109,5 +160,15 @@ def mismatch(logprob_BT: Tensor, behaviour_BT: Tensor, mask_BT: Tensor) -> float
     return float(difference_BT.max()) if difference_BT.numel() else math.nan
 
 
-def _log_ratio(logprob_BT: Tensor, behaviour_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    return (keep(logprob_BT, mask_BT) - keep(behaviour_BT.detach(), mask_BT)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+def log_ratio(logprob_BT: Tensor, behaviour_BT: Tensor, mask_BT: Tensor, *, whole_sequence: bool = False) -> Tensor:
+    """Return log policy - log behaviour, [B, T], 0 at masked positions, within +-`MAX_LOG_RATIO`.
+
+    With `whole_sequence` every token has the mean over its row, and the gradient
+    of its own log-prob: summed over a row, that is the gradient of the row's
+    length-normalised ratio times its length (GSPO, arXiv:2507.18071, its token form).
+    """
+    token_BT = keep(logprob_BT, mask_BT) - keep(behaviour_BT.detach(), mask_BT)
+    if whole_sequence:
+        mean_B1 = masked_mean(token_BT.detach(), mask_BT, dim=1)[:, None]
+        token_BT = keep(mean_B1 + token_BT - token_BT.detach(), mask_BT)
+    return token_BT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)

@@ -118,6 +118,10 @@ class Environment(Protocol):
         """Start an episode. The same (task, seed) gives the same initial state."""
         ...
 
+    def answer(self, task: Task) -> str:
+        """Return what a right final state holds, in words; for a privileged teacher, never shown to a student."""
+        ...
+
     def expert(self, task: Task, *, seed: int, flawed: bool) -> "Expert":
         """Return a scripted policy for demonstrations; `flawed=False` always solves the task."""
         ...

@@ -59,6 +59,36 @@ class CriticHead(nn.Module):
         return score
 
 
+class ValueHead(nn.Module):
+    """Expected return from a state: Linear - ReLU - Linear, starting at 0. Source: PPO, arXiv:1707.06347."""
+
+    def __init__(self, width: int, *, hidden: int = 128) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, hidden)
+        self.outer = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.outer.weight)
+        nn.init.zeros_(self.outer.bias)
+
+    def forward(self, state_SH: Tensor) -> Tensor:
+        """Return one value per state, [S]."""
+        value: Tensor = self.outer(torch.relu(self.inner(state_SH)))[:, 0]
+        return value
+
+
+class UnitHead(nn.Module):
+    """A number in [0, 1] per state: Linear - ReLU - Linear - sigmoid. Source: the article on GEAR-B."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, max(1, width // 2))
+        self.outer = nn.Linear(max(1, width // 2), 1)
+
+    def forward(self, state_SH: Tensor) -> Tensor:
+        """Return [S]."""
+        unit: Tensor = torch.sigmoid(self.outer(torch.relu(self.inner(state_SH))))[:, 0]
+        return unit
+
+
 def save_head(head: nn.Module, path: Path) -> None:
     """Write a head's weights and buffers (safetensors)."""
     save_file({name: value.contiguous() for name, value in head.state_dict().items()}, path)

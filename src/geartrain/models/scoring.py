@@ -5,6 +5,7 @@ Legend: B rows, T positions, N chosen positions, H width, V vocabulary.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,9 +26,13 @@ class TokenScores:
     logprob_BT: Tensor
     """float32; 0 where there is no prefix (column 0, padding) or nothing was asked."""
     entropy_BT: Tensor | None
-    """float32, nats, of the distribution that position t was drawn from; detached."""
+    """float32, nats, of the distribution that position t was drawn from; with gradient where that was asked for."""
     hidden_BTH: Tensor | None
     """Last hidden state, after the final norm."""
+    top_BTK: Tensor | None = None
+    """int64, the likeliest ids, likeliest first; -1 where nothing was asked."""
+    support_BTK: Tensor | None = None
+    """float32 log-probs of the ids that were asked for (of the top, if those were)."""
 
 
 def token_logprobs(
@@ -40,6 +45,9 @@ def token_logprobs(
     where_BT: Tensor | None = None,
     want_hidden: bool = False,
     want_entropy: bool = False,
+    entropy_gradient: bool = False,
+    top: int = 0,
+    support_BTK: Tensor | None = None,
     chunk_tokens: int | None = None,
 ) -> TokenScores:
     """Log-prob of ids[b, t] given ids[b, :t], at `temperature`, the same whatever the padding.
@@ -57,6 +65,9 @@ def token_logprobs(
         where_BT: bool; score only these positions (None: all real ones).
         want_hidden: also return the last hidden state, with gradient.
         want_entropy: also return the entropy, without gradient.
+        entropy_gradient: return the entropy with its gradient.
+        top: also return so many of the likeliest ids, and their log-probs.
+        support_BTK: int64; also return the log-probs of these ids (of -1: of no meaning), with gradient.
         chunk_tokens: positions per chunk; None keeps a chunk's logits within 64 MiB.
     """
     attention_BT = attention_BT.bool()
@@ -68,13 +79,25 @@ def token_logprobs(
         scored_BT &= where_BT.bool()
     before_NH, target_N = source[:, :-1][scored_BT[:, 1:]], ids_BT[scored_BT]
     chunk = chunk_tokens or max(1, 2**24 // model.config.get_text_config().vocab_size)
-    parts = _score_chunks(head, before_NH, target_N, temperature, chunk, want_entropy)
+    entropy = "gradient" if entropy_gradient else "value" if want_entropy else "none"
+    support_NK = None if support_BTK is None else support_BTK[scored_BT]
+    logprob_N, entropy_N, top_NK, chosen_NK = _score_chunks(
+        head, before_NH, target_N, support_NK, chunk, temperature=temperature, entropy=entropy, top=top
+    )
     zero_BT = torch.zeros(ids_BT.shape, dtype=torch.float32, device=ids_BT.device)
     return TokenScores(
-        zero_BT.masked_scatter(scored_BT, parts[0]),
-        zero_BT.masked_scatter(scored_BT, parts[1]) if want_entropy else None,
+        zero_BT.masked_scatter(scored_BT, logprob_N),
+        zero_BT.masked_scatter(scored_BT, entropy_N) if entropy != "none" else None,
         hidden_BTH if want_hidden else None,
+        _scatter(top_NK, scored_BT, -1) if top else None,
+        _scatter(chosen_NK, scored_BT, 0.0) if chosen_NK.shape[1] else None,
     )
+
+
+def _scatter(value_NK: Tensor, where_BT: Tensor, elsewhere: float) -> Tensor:
+    shape = (*where_BT.shape, value_NK.shape[1])
+    filled_BTK = torch.full(shape, elsewhere, dtype=value_NK.dtype, device=value_NK.device)
+    return filled_BTK.masked_scatter(where_BT[..., None], value_NK)
 
 
 def _hidden(
@@ -108,23 +131,18 @@ def _head_is_linear(model: Any) -> bool:
 
 
 def _score_chunks(
-    head: Head, before_NH: Tensor, target_N: Tensor, temperature: float, chunk: int, want_entropy: bool
-) -> tuple[Tensor, Tensor]:
-    logprobs, entropies = [], []
-    for start in range(0, target_N.shape[0], chunk):
-        piece = (before_NH[start : start + chunk], target_N[start : start + chunk])
+    head: Head, before_NH: Tensor, target_N: Tensor, support_NK: Tensor | None, chunk: int, **options: Any
+) -> tuple[Tensor, ...]:
+    parts = []
+    for start in range(0, max(1, target_N.shape[0]), chunk):
+        cut = slice(start, start + chunk)
+        piece = (before_NH[cut], target_N[cut], None if support_NK is None else support_NK[cut])
+        score = partial(_score, head, *piece, **options)
         if torch.is_grad_enabled() and target_N.shape[0] > chunk:
-            scored = checkpoint(
-                _score, head, *piece, temperature, want_entropy, use_reentrant=False, preserve_rng_state=False
-            )
+            parts.append(checkpoint(score, use_reentrant=False, preserve_rng_state=False))
         else:
-            scored = _score(head, *piece, temperature, want_entropy)
-        logprobs.append(scored[0])
-        entropies.append(scored[1])
-    if not logprobs:
-        empty = before_NH.sum(-1).float()  # no element, yet part of the graph
-        return empty, empty
-    return torch.cat(logprobs), torch.cat(entropies)
+            parts.append(score())
+    return tuple(torch.cat(columns) for columns in zip(*parts, strict=True))
 
 
 def _same(logit_NV: Tensor) -> Tensor:
@@ -132,15 +150,29 @@ def _same(logit_NV: Tensor) -> Tensor:
 
 
 def _score(
-    head: Head, before_NH: Tensor, target_N: Tensor, temperature: float, want_entropy: bool
-) -> tuple[Tensor, Tensor]:
+    head: Head,
+    before_NH: Tensor,
+    target_N: Tensor,
+    support_NK: Tensor | None,
+    *,
+    temperature: float,
+    entropy: str,
+    top: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return log-prob and entropy [N], the top ids and the chosen ids' log-probs [N, K]; what is not asked is empty."""
     logit_NV = head(before_NH).float()
     if temperature != 1.0:  # a pass over all logits that would change none
         logit_NV = logit_NV / temperature
-    norm_N = logit_NV.logsumexp(-1)
-    logprob_N = logit_NV.gather(-1, target_N[:, None])[:, 0] - norm_N
-    if not want_entropy:
-        return logprob_N, norm_N
-    with torch.no_grad():
-        entropy_N = norm_N - ((logit_NV - norm_N[:, None]).exp() * logit_NV).sum(-1)
-    return logprob_N, entropy_N
+    norm_N1 = logit_NV.logsumexp(-1, keepdim=True)
+    logprob_N = (logit_NV.gather(-1, target_N[:, None]) - norm_N1)[:, 0]
+    entropy_N = norm_N1[:, 0].detach()
+    if entropy != "none":
+        with torch.set_grad_enabled(torch.is_grad_enabled() and entropy == "gradient"):
+            entropy_N = (norm_N1 - ((logit_NV - norm_N1).exp() * logit_NV).sum(-1, keepdim=True))[:, 0]
+    top_NK = target_N.new_empty(len(target_N), 0)
+    if top:
+        top_NK = logit_NV.detach().topk(min(top, logit_NV.shape[-1]), dim=-1).indices
+    if support_NK is None and not top:
+        return logprob_N, entropy_N, top_NK, logprob_N.new_empty(len(target_N), 0)
+    chosen_NK = top_NK if support_NK is None else support_NK.clamp(min=0)
+    return logprob_N, entropy_N, top_NK, logit_NV.gather(-1, chosen_NK) - norm_N1

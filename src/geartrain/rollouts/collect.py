@@ -232,10 +232,10 @@ class _Run:
     def _hear(self, row: int) -> None:
         """Give a row's message to its environment; queue the answer, or end the episode."""
         live = self.live[row]
-        ids, logprobs = self.sampler.message(row)
+        ids, logprobs, entropies = self.sampler.message(row)
         assert self.sampler.total(row) == live.tokens + len(ids), "the cache must hold exactly the episode's tokens"
         try:
-            end = live.hear(ids, logprobs, self.chat, limits=self.limits)
+            end = live.hear(ids, logprobs, entropies, self.chat, limits=self.limits)
             if end is None:
                 self.waiting.append(_Chunk([row], live.shown))
                 return

@@ -69,7 +69,9 @@ class LiveEpisode:
     """Length of the episode, `shown` included."""
     turns: list[Turn] = field(default_factory=list)
 
-    def hear(self, ids: list[int], logprobs: list[float], chat: ChatFormat, *, limits: Limits) -> str | None:
+    def hear(
+        self, ids: list[int], logprobs: list[float], entropies: list[float], chat: ChatFormat, *, limits: Limits
+    ) -> str | None:
         """Give a sampled message to the environment.
 
         Returns why the episode has ended, or None; then `shown` is what the model is
@@ -78,7 +80,8 @@ class LiveEpisode:
         text, ended = chat.action_text(ids), ids[-1] == chat.end_id
         step = self.episode.step(text)
         shown = [] if step.done else chat.observation_ids(step.result.content, ended=ended)
-        self.turns.append(Turn(self.shown, ids, logprobs, text, step.call, step.result, step.subgoals))
+        turn = Turn(self.shown, ids, logprobs, text, step.call, step.result, step.subgoals, action_entropies=entropies)
+        self.turns.append(turn)
         self.tokens += len(ids)
         if step.done:
             return "finished"

@@ -38,20 +38,22 @@ def trajectory_uniforms(seed: int, group_id: str, task_id: str, sibling: int, co
 @torch.no_grad()
 def draw(
     logit_SV: Tensor, uniform_S: Tensor, temperature: float, greedy_S: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Draw one id per row by inverting the cumulative distribution; return ids and their log-probs, [S] each.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw one id per row by inverting the cumulative distribution; return ids, log-probs and entropies, [S] each.
 
     An id of probability 0 is never drawn. Where `greedy_S` is True, the likeliest is taken.
     """
     logprob_SV = (logit_SV.float() / temperature).log_softmax(-1)
+    probability_SV = logprob_SV.exp()
+    entropy_S = -torch.where(probability_SV > 0, probability_SV * logprob_SV, 0.0).sum(-1)
     sampled_S = torch.ones_like(uniform_S, dtype=torch.bool) if greedy_S is None else ~greedy_S
     id_S = logprob_SV.argmax(-1)
     if sampled_S.any():
-        mass_SV = logprob_SV[sampled_S].exp().cumsum(-1, dtype=torch.float64)
+        mass_SV = probability_SV[sampled_S].cumsum(-1, dtype=torch.float64)
         target_S1 = (uniform_S[sampled_S] * mass_SV[:, -1])[:, None]
         drawn_S = torch.searchsorted(mass_SV, target_S1, right=True)[:, 0]
         id_S[sampled_S] = drawn_S.clamp_(max=logit_SV.shape[-1] - 1)
-    return id_S, logprob_SV.gather(-1, id_S[:, None])[:, 0]
+    return id_S, logprob_SV.gather(-1, id_S[:, None])[:, 0], entropy_S
 
 
 class Sampler:
@@ -61,7 +63,7 @@ class Sampler:
     logits = sampler.prefill([(row, ids), ...])      # what the row is shown
     ended = sampler.begin(rows, logits)               # first token of its message
     ended = sampler.step()                            # one token more on every row in mid-message
-    ids, logprobs = sampler.message(row)              # of a row that `begin` or `step` returned
+    ids, logprobs, entropies = sampler.message(row)   # of a row that `begin` or `step` returned
     ```
     """
 
@@ -94,6 +96,7 @@ class Sampler:
         """Rows in mid-message, [R]."""
         self._ids = np.zeros((rows, max_new_tokens), dtype=np.int64)
         self._logprobs = np.zeros((rows, max_new_tokens), dtype=np.float32)
+        self._entropies = np.zeros((rows, max_new_tokens), dtype=np.float32)
         self._count = np.zeros(rows, dtype=np.int64)
         self._pending = np.full(rows, _NONE, dtype=np.int64)
         self._uniforms = np.zeros((rows, context), dtype=np.float64)
@@ -152,10 +155,10 @@ class Sampler:
         rows = np.flatnonzero(self.active)
         return self._advance(rows, self.cache.run(self.model, rows, np.ones_like(rows), self._pending[rows]))
 
-    def message(self, row: int) -> tuple[list[int], list[float]]:
-        """Return the ids of a row's message and their log-probs, exactly as sampled."""
-        count = self._count[row]
-        return self._ids[row, :count].tolist(), self._logprobs[row, :count].tolist()
+    def message(self, row: int) -> tuple[list[int], list[float], list[float]]:
+        """Return the ids of a row's message, exactly as sampled, their log-probs, and the entropies they left."""
+        kept = slice(0, self._count[row])
+        return tuple(values[row, kept].tolist() for values in (self._ids, self._logprobs, self._entropies))
 
     def snapshot(self, row: int) -> Snapshot:
         """Copy what a row's cache holds, for siblings that start later."""
@@ -168,9 +171,10 @@ class Sampler:
     def _advance(self, rows: np.ndarray, logit_SV: Tensor) -> np.ndarray:
         uniform_S = torch.from_numpy(self._uniforms[rows, self._drawn[rows]]).to(logit_SV.device)
         greedy_S = torch.from_numpy(self._greedy[rows]).to(logit_SV.device)
-        id_S, logprob_S = draw(logit_SV, uniform_S, self.temperature, greedy_S)
+        id_S, logprob_S, entropy_S = draw(logit_SV, uniform_S, self.temperature, greedy_S)
         ids, count = id_S.cpu().numpy(), self._count[rows]
         self._ids[rows, count], self._logprobs[rows, count] = ids, logprob_S.cpu().numpy()
+        self._entropies[rows, count] = entropy_S.cpu().numpy()
         self._pending[rows] = ids
         self._drawn[rows] += 1
         self._count[rows] = count + 1

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from geartrain.algorithms.recipe import RECIPES
 from geartrain.artifacts import write_atomically
 from geartrain.config import Config
 from geartrain.datasets.task_sets import read_tasks
-from geartrain.environments.environment import Task
+from geartrain.environments import load_environment
+from geartrain.environments.environment import Environment, Task
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy, load_policy, save_policy
+from geartrain.models.chat import ChatFormat
 from geartrain.progress import bar
 from geartrain.rewards.mix import RewardMix, Scored
 from geartrain.rollouts.collect import EpisodeRequest
@@ -23,7 +26,7 @@ from geartrain.seeds import pick, seed_of
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.training.credit import CreditAssigner, load_critic
 from geartrain.training.credit_report import credit_records
-from geartrain.training.lesson import task_batch
+from geartrain.training.lesson import task_batch, whole_lesson
 from geartrain.training.policy import PolicyTrainer, Record, Validation
 from geartrain.trajectory import Trajectory
 
@@ -43,8 +46,8 @@ def run(job: Job) -> Metrics:
     """
     config = job.config
     with closing(Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, job.work)) as players:
-        policy, start = (_load(job.inputs["warm_start"], config) for _ in range(2))
-        return _train(job, _world(job, policy, players), policy, start, _assigner(job, policy))
+        policy = _load(job.inputs["warm_start"], config)
+        return _train(job, _world(job, policy, players), policy, _assigner(job, policy))
 
 
 def _assigner(job: Job, policy: Policy) -> CreditAssigner:
@@ -52,20 +55,16 @@ def _assigner(job: Job, policy: Policy) -> CreditAssigner:
     recipe = RECIPES[section.recipe]
     return CreditAssigner(
         recipe,
+        section.method_settings,
         critic=load_critic(job.inputs["critic"], policy.tokenizer.decode) if recipe.needs_critic else None,
         width=policy.model.config.get_text_config().hidden_size,
-        strength=section.weight_strength,
-        bound=section.weight_bound,
-        learning_rate=section.grain_learning_rate,
-        entropy=section.grain_entropy,
         iterations=section.iterations,
         seed=job.config.seed,
     )
 
 
-def _train(job: Job, world: "TaskWorld", policy: Policy, start: Policy, assigner: CreditAssigner) -> Metrics:
+def _train(job: Job, world: "TaskWorld", policy: Policy, assigner: CreditAssigner) -> Metrics:
     config, section, output = job.config, job.config.policy, job.outputs["policy"]
-    _write_credit(output / "credit_before.jsonl", world, policy, start, assigner)
     trainer = PolicyTrainer(
         policy,
         assigner,
@@ -75,11 +74,12 @@ def _train(job: Job, world: "TaskWorld", policy: Policy, start: Policy, assigner
         seed=config.seed,
         work=job.work / "checkpoints",
     )
+    _write_credit(output / "credit_before.jsonl", world, policy, trainer)
     with bar("policy", total=section.iterations) as advance:
         history = trainer.run(lambda record: advance(1, status=f"success {record['success']:.2f}"))
     save_policy(policy, output)
     write_atomically(output / "history.jsonl", _lines(history))
-    _write_credit(output / "credit_after.jsonl", world, policy, start, assigner)
+    _write_credit(output / "credit_after.jsonl", world, policy, trainer)
     return _summarise(trainer, history)
 
 
@@ -92,6 +92,8 @@ class TaskWorld:
     val: Sequence[Task]
     rewards: RewardMix
     config: Config
+    environment: Environment
+    chat: ChatFormat
 
     def play(self, policy: Policy, iteration: int) -> list[Trajectory]:
         """Play the siblings of the iteration's tasks."""
@@ -123,8 +125,7 @@ class TaskWorld:
 
     def score(self, trajectories: Sequence[Trajectory]) -> Scored:
         """Score trajectories of the train or val tasks."""
-        tasks = {task.task_id: task for task in (*self.train, *self.val)}
-        return self.rewards.score(trajectories, tasks)
+        return self.rewards.score(trajectories, self._tasks)
 
     def validate(self, policy: Policy) -> Validation:
         """Play `val` greedily and once sampled, always with the same noise."""
@@ -149,20 +150,33 @@ class TaskWorld:
             "zero_tool_share": _share(used_no_tool(t) for t in successes) if successes else None,
         }
 
-    def credit(self, policy: Policy, start: Policy, assigner: CreditAssigner) -> list[Record]:
+    def answer(self, trajectory: Trajectory) -> str:
+        """Return the ground truth of a trajectory's task, in words."""
+        return self.environment.answer(self._tasks[trajectory.task_id])
+
+    def opening(self, trajectory: Trajectory, hint: str) -> list[int] | None:
+        """Return the opening ids with a hint after the task; None where the rest would no longer fit the context."""
+        episode = self.environment.reset(self._tasks[trajectory.task_id], seed=trajectory.seed)
+        try:
+            *before, last = episode.opening()
+        finally:
+            episode.close()
+        ids = self.chat.opening_ids([*before, {**last, "content": f"{last['content']}\n{hint}"}])
+        rest = len(trajectory.token_ids()) - len(trajectory.turns[0].prompt_ids)
+        return ids if len(ids) + rest <= self.config.model.context else None
+
+    @cached_property
+    def _tasks(self) -> dict[str, Task]:
+        return {task.task_id: task for task in (*self.train, *self.val)}
+
+    def credit(self, policy: Policy, trainer: PolicyTrainer) -> list[Record]:
         """Describe the credit of fresh siblings of some `val` tasks."""
         tasks = pick(self.val, CREDIT_TASKS, self.config.seed, "credit tasks")
         siblings = self.config.policy.siblings
         played = self.play_tasks(policy, tasks, siblings, seed=seed_of(self.config.seed, "credit"))
-        scored = self.score(played)
-        return credit_records(
-            start,
-            assigner,
-            scored.trajectories,
-            scored.rewards,
-            {task.task_id: task.prompt for task in tasks},
-            microbatch_tokens=self.config.policy.microbatch_tokens,
-        )
+        lesson = whole_lesson(self.score(played), trainer.assigner.recipe.advantage)
+        prompts = {task.task_id: task.prompt for task in tasks}
+        return credit_records(trainer.weigh(lesson), trainer.assigner, lesson, prompts)
 
 
 def _world(job: Job, policy: Policy, players: Players) -> TaskWorld:
@@ -181,16 +195,17 @@ def _world(job: Job, policy: Policy, players: Players) -> TaskWorld:
         progress_weight=section.progress_weight,
         learned_in_ties=section.learned_in_ties,
     )
-    return TaskWorld(players, train, val, rewards, config)
+    environment = load_environment(config.environment, job.inputs["tasks"] / "worlds")
+    return TaskWorld(players, train, val, rewards, config, environment, policy.chat)
 
 
 def _load(folder: Path, config: Config) -> Policy:
     return load_policy(folder, dtype=config.model.dtype, context=config.model.context)
 
 
-def _write_credit(path: Path, world: TaskWorld, policy: Policy, start: Policy, assigner: CreditAssigner) -> None:
+def _write_credit(path: Path, world: TaskWorld, policy: Policy, trainer: PolicyTrainer) -> None:
     if not path.exists():  # of the warm start, by a run that was killed since
-        write_atomically(path, _lines(world.credit(policy, start, assigner)))
+        write_atomically(path, _lines(world.credit(policy, trainer)))
 
 
 def _summarise(trainer: PolicyTrainer, history: Sequence[Record]) -> Metrics:

@@ -7,7 +7,7 @@ Position t of a mask speaks of the token `ids[t]`, not of the logit before it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ class TokenSequence:
     loss_T: Tensor
     """bool; a loss token is never the first of a sequence, for nothing predicts it."""
     values: Mapping[str, Tensor] = field(default_factory=dict)
-    """Float tensors [T] that travel with the tokens: log-probs, weights, advantages."""
+    """Tensors [T, ...] that travel with the tokens: log-probs, weights, advantages, a support's ids."""
 
     def __len__(self) -> int:
         return int(self.ids_T.shape[0])
@@ -42,7 +42,7 @@ class Batch:
     action_BT: Tensor
     loss_BT: Tensor
     values: Mapping[str, Tensor]
-    """Name -> float [B, T], 0 on padding."""
+    """Name -> [B, T, ...], 0 on padding."""
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch with its tensors on `device`."""
@@ -54,6 +54,11 @@ class Batch:
             self.loss_BT.to(device),
             {name: value_BT.to(device) for name, value_BT in self.values.items()},
         )
+
+
+def with_value(sequence: TokenSequence, name: str, value_T: Tensor) -> TokenSequence:
+    """Return a sequence with one more value travelling along."""
+    return replace(sequence, values={**sequence.values, name: value_T})
 
 
 def make_sequence(ids: Sequence[int], action: Sequence[bool], loss: Sequence[bool] | None = None) -> TokenSequence:
@@ -73,7 +78,9 @@ def collate(sequences: Sequence[TokenSequence], rows: Sequence[int] | None = Non
     shape = (len(picked), max(len(sequence) for sequence in picked))
     ids_BT = torch.full(shape, pad_id, dtype=torch.int64)
     attention_BT, action_BT, loss_BT = (torch.zeros(shape, dtype=torch.bool) for _ in range(3))
-    values = {name: torch.zeros(shape) for name in picked[0].values}
+    values = {
+        name: torch.zeros((*shape, *value.shape[1:]), dtype=value.dtype) for name, value in picked[0].values.items()
+    }
     for row, sequence in enumerate(picked):
         stop = len(sequence)
         ids_BT[row, :stop] = sequence.ids_T

@@ -5,30 +5,22 @@ Legend: N trajectories, T positions, S turns of all trajectories, K grains, H wi
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from geartrain.algorithms.granularity import teacher_explanation_loss
-from geartrain.algorithms.masked import masked_mean
-from geartrain.algorithms.recipe import Credit, Evidence, Recipe, assign_credit
-from geartrain.algorithms.returns import turn_returns
+from geartrain.algorithms.evidence import Evidence, Settings, TeacherView
+from geartrain.algorithms.granularity import fuse, pull
+from geartrain.algorithms.recipe import Credit, Recipe, assign_credit
 from geartrain.errors import UserError
-from geartrain.models.heads import CriticHead, GrainNetwork, load_critic_head
-from geartrain.seeds import seed_of
-from geartrain.training.engine import Engine
+from geartrain.models.heads import CriticHead, load_critic_head
+from geartrain.training.evidence import gather
 from geartrain.training.features import Encoder, FrozenScores, TextEncoder, TurnFeatures
-from geartrain.trajectory import Trajectory
-
-STEP_DISCOUNT = 0.5
-"""Per turn, for the step grain: an error is the fault of its own turn first. High blurs the grain into the outcome."""
-GRAIN_STEPS = 4
-"""Optimiser steps of the grain network per iteration."""
-SMALLEST_GAP = 1e-3
-"""Nats; a teacher closer to the student than this differs by rounding, which explains nothing."""
+from geartrain.training.learners import Granularity, Mixture, Values
+from geartrain.training.lesson import Lesson
 
 
 @dataclass(frozen=True)
@@ -63,9 +55,7 @@ class BatchCredit:
     credit: Credit
     evidence: Evidence
     state_SH: Tensor | None
-    """Inputs of the grain network."""
-    turn_NT: Tensor
-    """int64: row of `state_SH` for trained positions, -1 elsewhere."""
+    """Hidden states before the turns: inputs of what is learned."""
     critic_S: Tensor | None
     mixture_SK: Tensor | None
 
@@ -75,100 +65,118 @@ class BatchCredit:
 
 
 class CreditAssigner:
-    """A recipe with what it learns: the grain network and its optimiser."""
+    """A recipe with its settings and with what it learns."""
 
     def __init__(
         self,
         recipe: Recipe,
+        settings: Settings,
         *,
         critic: Critic | None,
         width: int,
-        strength: float,
-        bound: float,
-        learning_rate: float,
-        entropy: float,
         iterations: int,
         seed: int,
     ) -> None:
         assert critic is not None or not recipe.needs_critic, "the recipe needs a critic"
-        self.recipe = recipe
+        self.recipe, self.settings = recipe, settings
         self.critic = critic if recipe.needs_critic else None
-        self._strength, self._bound, self._entropy = strength, bound, entropy
-        self.network: GrainNetwork | None = None
-        if recipe.needs_mixture:
-            with torch.random.fork_rng():
-                torch.manual_seed(seed_of(seed, "grain network"))
-                self.network = GrainNetwork(width, len(recipe.grains))
-            self._engine = Engine(
-                self.network.parameters(), learning_rate=learning_rate, total_steps=iterations * GRAIN_STEPS
-            )
+        self.mixture: Mixture | None = None
+        self.values: Values | None = None
+        self.granularity: Granularity | None = None
+        if recipe.learns_mixture:
+            self.mixture = Mixture(width, len(recipe.grains), settings, iterations=iterations, seed=seed)
+        if recipe.needs_values:
+            self.values = Values(width, settings, iterations=iterations, seed=seed)
+        if settings.get("granularity") == "learned":
+            self.granularity = Granularity(width, iterations=iterations, seed=seed)
 
     @property
     def needs_hidden(self) -> bool:
         """Whether the reference pass must return hidden states."""
-        return self.network is not None or (self.critic is not None and self.critic.encoder is None)
+        own_critic = self.critic is not None and self.critic.encoder is None
+        return own_critic or any(learner is not None for learner in self._learners().values())
 
     def assign(
-        self, trajectories: Sequence[Trajectory], advantage_N: Tensor, reference: Sequence[FrozenScores] | None
+        self,
+        lesson: Lesson,
+        reference: Sequence[FrozenScores] | None,
+        teacher: TeacherView | None = None,
+        *,
+        run_share: float = 1.0,
     ) -> BatchCredit:
-        """Weigh the advantages of trajectories whose groups are whole or filtered as groups.
+        """Weigh the advantages of a lesson.
 
         Args:
-            trajectories: with step and token rewards filled.
-            advantage_N: verified group advantage.
+            lesson: trajectories with step and token rewards filled; groups whole, or filtered as groups.
             reference: the reference pass, with hidden states if `needs_hidden`.
+            teacher: what the recipe's teacher says, if it has one that weighs.
+            run_share: share of the run that is over.
         """
-        turn_NT = _turn_index(trajectories)
-        features = self._features(trajectories, reference)
-        critic_S = None
+        evidence = gather(
+            lesson.trajectories, advantage_N=lesson.advantage_N, reward_N=lesson.reward_N, run_share=run_share
+        )
+        features = self._features(lesson, reference)
+        critic_S, state_SH, mixture_SK = None, None, None
         if self.critic is not None:
-            own = features if self.critic.encoder is None else self.critic.encoder(trajectories)
+            own = features if self.critic.encoder is None else self.critic.encoder(lesson.trajectories)
             with torch.no_grad():
                 critic_S = self.critic.head(_join(own, "state_SH"), _join(own, "action_SH"))
-        state_SH = _join(features, "state_SH") if self.network is not None else None
-        with torch.no_grad():
-            mixture_SK = None if state_SH is None or self.network is None else self.network(state_SH)
-        evidence = Evidence(
-            advantage_N=advantage_N,
-            group_N=_group_index(trajectories),
-            mask_NT=turn_NT >= 0,
-            step_NT=_spread(_step_returns(trajectories), turn_NT),
-            token_NT=_token_rewards(trajectories, turn_NT.shape[1]),
-            critic_NT=None if critic_S is None else _spread(critic_S, turn_NT),
-            critic_reliability=1.0 if self.critic is None else self.critic.reliability,
-        )
-        mixture_NTK = None if mixture_SK is None else _spread(mixture_SK, turn_NT)
-        credit = assign_credit(self.recipe, evidence, mixture_NTK, strength=self._strength, bound=self._bound)
-        return BatchCredit(credit, evidence, state_SH, turn_NT, critic_S, mixture_SK)
+            evidence = replace(
+                evidence, critic_NT=evidence.spread(critic_S), critic_reliability=self.critic.reliability
+            )
+        if any(learner is not None for learner in self._learners().values()):
+            state_SH = _join(features, "state_SH")
+            evidence = self._with_learned(evidence, state_SH)
+            mixture_SK = None if self.mixture is None else self.mixture(state_SH)
+        mixture_NTK = None if mixture_SK is None else evidence.spread(mixture_SK)
+        credit = assign_credit(self.recipe, replace(evidence, teacher=teacher), mixture_NTK, settings=self.settings)
+        return BatchCredit(credit, evidence, state_SH, critic_S, mixture_SK)
 
-    def learn(self, batch: BatchCredit, rows: Sequence[int], gap: Sequence[Tensor]) -> float | None:
-        """Teach the grain network to explain the teacher on trajectories that have been weighed already.
+    def learn(
+        self, batch: BatchCredit, rows: Sequence[int] = (), gap: Sequence[Tensor] = ()
+    ) -> dict[str, float | None]:
+        """Teach what is learned on trajectories that have been weighed already; return losses from before.
 
         Args:
             batch: from `assign`.
-            rows: trajectories of the batch that the teacher has scored; whole groups.
+            rows: trajectories that an EMA teacher has scored; whole groups.
             gap: log teacher - log student at each sampled id, [T] per entry of `rows`.
-
-        Returns:
-            The loss before the update, or None when there was nothing to explain.
         """
-        if self.network is None or batch.state_SH is None or batch.credit.grain_NTK is None:
-            return None
-        chosen = torch.tensor(rows)
-        width = max(len(gap_T) for gap_T in gap)
-        gap_NT = torch.nn.utils.rnn.pad_sequence(list(gap), batch_first=True)
-        mask_NT = batch.evidence.mask_NT[chosen, :width]
-        if float(masked_mean(gap_NT.abs(), mask_NT)) < SMALLEST_GAP:
-            return None
-        grain_NTK, turn_NT = batch.credit.grain_NTK[chosen, :width], batch.turn_NT[chosen, :width]
-        group_N = batch.evidence.group_N[chosen]
-        first = None
-        for _ in range(GRAIN_STEPS):
-            mixture_NTK = _spread(self.network(batch.state_SH), turn_NT)
-            loss = teacher_explanation_loss(mixture_NTK, grain_NTK, gap_NT, mask_NT, group_N, entropy=self._entropy)
-            first = float(loss.detach()) if first is None else first
-            self._engine.update([loss])
-        return first
+        losses: dict[str, float | None] = {}
+        if batch.state_SH is None:
+            return losses
+        if self.mixture is not None and batch.credit.grain_NTK is not None:
+            arguments = (batch.state_SH, batch.credit.grain_NTK, batch.evidence)
+            explains = self.mixture.objective == "explanation"
+            losses["explanation_loss" if explains else "outcome_loss"] = (
+                self.mixture.explain(*arguments, rows, gap) if explains else self.mixture.align(*arguments)
+            )
+        if self.values is not None:
+            losses["value_loss"] = self.values.fit(batch.state_SH, batch.evidence)
+        if self.granularity is not None:
+            losses["granularity_loss"] = self.granularity.fit(batch.state_SH, batch.evidence)
+        return losses
+
+    def pull(self, batch: BatchCredit, row: int, confidence_T: Tensor) -> Tensor:
+        """Return how hard a teacher's distribution pulls at each token of one trajectory, [T]."""
+        if batch.credit.grain_NTK is None:  # direct distillation: everywhere alike
+            return torch.ones_like(confidence_T)
+        length = len(confidence_T)
+        grain_TK = batch.credit.grain_NTK[row, :length]
+        even_TK = torch.full_like(grain_TK, 1.0 / grain_TK.shape[-1])
+        turn_T = batch.evidence.turn_NT[row, :length]
+        mixture_TK = even_TK if batch.mixture_SK is None else batch.mixture_SK[turn_T.clamp(min=0)]
+        return pull(
+            confidence_T,
+            fuse(grain_TK, mixture_TK),
+            confidence_power=float(self.settings["confidence_power"]),
+            advantage_power=float(self.settings["advantage_power"]),
+        )
+
+    @property
+    def explains_teacher(self) -> bool:
+        """Whether the mixture learns from a teacher's log ratios."""
+        return self.mixture is not None and self.mixture.objective == "explanation"
 
     def summary(self, batch: BatchCredit) -> dict[str, float]:
         """Return the spread of the weights and of the critic, and the mean mixture by grain."""
@@ -187,63 +195,31 @@ class CreditAssigner:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what has been learned."""
-        if self.network is None:
-            return {}
-        return {"network": self.network.state_dict(), "engine": self._engine.state_dict()}
+        return {name: learner.state_dict() for name, learner in self._learners().items() if learner is not None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`'s value."""
-        if self.network is not None:
-            self.network.load_state_dict(state["network"])
-            self._engine.load_state_dict(state["engine"])
+        for name, learner in self._learners().items():
+            if learner is not None:
+                learner.load_state_dict(state[name])
 
-    def _features(
-        self, trajectories: Sequence[Trajectory], reference: Sequence[FrozenScores] | None
-    ) -> list[TurnFeatures]:
+    def _learners(self) -> dict[str, Mixture | Values | Granularity | None]:
+        return {"mixture": self.mixture, "values": self.values, "granularity": self.granularity}
+
+    def _with_learned(self, evidence: Evidence, state_SH: Tensor) -> Evidence:
+        if self.values is not None:
+            evidence = replace(evidence, value_S=self.values(state_SH))
+        if self.granularity is not None:
+            evidence = replace(evidence, granularity_NT=evidence.spread(self.granularity(state_SH)))
+        return evidence
+
+    def _features(self, lesson: Lesson, reference: Sequence[FrozenScores] | None) -> list[TurnFeatures]:
         if not self.needs_hidden:
             return []
         assert reference is not None, "the recipe needs the reference pass"
         features = [score.turns for score in reference if score.turns is not None]
-        assert len(features) == len(trajectories), "the reference pass returned no hidden states"
+        assert len(features) == len(lesson.trajectories), "the reference pass returned no hidden states"
         return features
-
-
-def _turn_index(trajectories: Sequence[Trajectory]) -> Tensor:
-    """Return int64 [N, T]: the turn, counted through all trajectories, that a sampled id belongs to; -1 elsewhere."""
-    rows, offset = [], 0
-    for trajectory in trajectories:
-        row_T = torch.full((len(trajectory.token_ids()),), -1)
-        for turn, (start, stop) in enumerate(trajectory.action_spans()):
-            row_T[start:stop] = offset + turn
-        offset += len(trajectory.turns)
-        rows.append(row_T)
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)
-
-
-def _spread(value_S: Tensor, turn_NT: Tensor) -> Tensor:
-    """Give every sampled id its turn's value [S] or [S, K]; 0 elsewhere."""
-    spread = value_S[turn_NT.clamp(min=0)]
-    inside = (turn_NT >= 0).reshape(*turn_NT.shape, *[1] * (spread.dim() - 2))
-    return torch.where(inside, spread, 0.0)
-
-
-def _step_returns(trajectories: Sequence[Trajectory]) -> Tensor:
-    returns = [turn_returns([turn.reward for turn in t.turns], discount=STEP_DISCOUNT) for t in trajectories]
-    return torch.cat(returns)
-
-
-def _token_rewards(trajectories: Sequence[Trajectory], width: int) -> Tensor:
-    reward_NT = torch.zeros(len(trajectories), width)
-    for row, trajectory in enumerate(trajectories):
-        for turn, (start, stop) in zip(trajectory.turns, trajectory.action_spans(), strict=True):
-            if turn.token_rewards:
-                reward_NT[row, start:stop] = torch.tensor(list(turn.token_rewards))
-    return reward_NT
-
-
-def _group_index(trajectories: Sequence[Trajectory]) -> Tensor:
-    number = {group: index for index, group in enumerate(dict.fromkeys(t.group_id for t in trajectories))}
-    return torch.tensor([number[trajectory.group_id] for trajectory in trajectories])
 
 
 def _join(features: Sequence[TurnFeatures], name: str) -> Tensor:

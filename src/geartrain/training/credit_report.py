@@ -1,51 +1,29 @@
 """What credit a policy's episodes get, turn by turn, for people to read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from geartrain.models.backbone import Policy
 from geartrain.training.credit import BatchCredit, CreditAssigner
-from geartrain.training.features import frozen_pass, sequence_of
+from geartrain.training.lesson import Lesson
 from geartrain.trajectory import Trajectory
 
 Record = dict[str, Any]
 
 
 def credit_records(
-    reference: Policy,
-    assigner: CreditAssigner,
-    trajectories: Sequence[Trajectory],
-    rewards: Sequence[float | None],
-    prompts: Mapping[str, str],
-    *,
-    microbatch_tokens: int,
+    batch: BatchCredit, assigner: CreditAssigner, lesson: Lesson, prompts: Mapping[str, str]
 ) -> list[Record]:
     """Return one record per trajectory, as the training would credit it.
 
     Args:
-        reference: the frozen warm start.
-        assigner: the recipe with what it has learned.
-        trajectories: scored siblings of some tasks.
-        rewards: their totals.
+        batch: credit of the lesson.
+        assigner: what gave it.
+        lesson: scored siblings of some tasks.
         prompts: the tasks' wording, by task id.
-        microbatch_tokens: padded tokens per forward pass.
     """
-    if not trajectories:
-        return []
-    advantage_N = assigner.recipe.advantage(rewards, [t.group_id for t in trajectories]).advantage_N
-    scores = None
-    if assigner.needs_hidden:
-        scores = frozen_pass(
-            reference.model,
-            trajectories,
-            [sequence_of(trajectory) for trajectory in trajectories],
-            microbatch_tokens=microbatch_tokens,
-            want_logprobs=False,
-            want_turns=True,
-        )
-    batch = assigner.assign(trajectories, advantage_N, scores)
+    trajectories, advantage_N = lesson.trajectories, lesson.advantage_N
     records, first = [], 0
     for row, trajectory in enumerate(trajectories):
         records.append(

@@ -42,8 +42,14 @@ class FrozenScores:
 
     logprob_T: Tensor
     """Log-prob of every sampled id at the trajectory's temperature, 0 elsewhere."""
-    turns: TurnFeatures | None
+    turns: TurnFeatures | None = None
     """Hidden states, where they were asked for."""
+    entropy_T: Tensor | None = None
+    """Of the model's own distribution."""
+    top_TK: Tensor | None = None
+    """int64, its likeliest ids."""
+    support_TK: Tensor | None = None
+    """Its log-probs of the ids asked for, or of the top."""
 
 
 class Encoder(Protocol):
@@ -69,10 +75,13 @@ def frozen_pass(
     microbatch_tokens: int,
     want_logprobs: bool = True,
     want_turns: bool = False,
+    want_entropy: bool = False,
+    top: int = 0,
 ) -> list[FrozenScores]:
     """Run `model` once over trajectories, without gradient; one entry each, in order.
 
-    Without `want_logprobs` no logits are computed, and the log-probs are 0.
+    Without `want_logprobs` no logits are computed, and the log-probs are 0. A sequence's value "support" (int64
+    [T, K]) asks for the log-probs of these ids.
     """
     temperature = _common_temperature(trajectories)
 
@@ -86,15 +95,22 @@ def frozen_pass(
             temperature=temperature,
             where_BT=where_BT,
             want_hidden=want_turns,
+            want_entropy=want_entropy,
+            top=top,
+            support_BTK=batch.values.get("support"),
         )
         found = []
         for index, row in enumerate(batch.rows):
             turns = None
             if scored.hidden_BTH is not None:
                 turns = _at_turns(scored.hidden_BTH[index], trajectories[row])
-            # a copy: a view would keep the whole padded batch alive
-            logprob_T = scored.logprob_BT[index, : len(sequences[row])].cpu().clone()
-            found.append((row, FrozenScores(logprob_T, turns)))
+            columns = (scored.logprob_BT, scored.entropy_BT, scored.top_BTK, scored.support_BTK)
+            # copies: a view would keep the whole padded batch alive
+            logprob_T, *others = (
+                None if value is None else value[index, : len(sequences[row])].cpu().clone() for value in columns
+            )
+            assert logprob_T is not None
+            found.append((row, FrozenScores(logprob_T, turns, *others)))
         return found
 
     batches = microbatches(sequences, budget=microbatch_tokens, device=model.device)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from geartrain.algorithms.recipe import AdvantageFn
@@ -41,6 +42,8 @@ class Lesson:
 
     trajectories: Sequence[Trajectory]
     advantage_N: Tensor
+    reward_N: Tensor
+    """Total rewards."""
     filtered_groups: int
     """Groups whose rewards are all the same: no advantage, not trained on."""
     excluded: int
@@ -66,7 +69,15 @@ def select_lesson(scored: Scored, advantage: AdvantageFn, *, learn_from_cut: boo
     whole = [index for index in kept if learn_from_cut or not scored.trajectories[index].truncated]
     cut, kept = len(kept) - len(whole), whole
     trajectories = [scored.trajectories[index] for index in kept]
-    return Lesson(trajectories, found.advantage_N[kept], len(found.flat), found.excluded, cut)
+    reward_N = torch.tensor([scored.rewards[index] for index in kept], dtype=torch.float32)
+    return Lesson(trajectories, found.advantage_N[kept], reward_N, len(found.flat), found.excluded, cut)
+
+
+def whole_lesson(scored: Scored, advantage: AdvantageFn) -> Lesson:
+    """Return every trajectory with its advantage, nothing filtered: to be looked at, not trained on."""
+    found = advantage(scored.rewards, [trajectory.group_id for trajectory in scored.trajectories])
+    reward_N = torch.tensor([reward or 0.0 for reward in scored.rewards], dtype=torch.float32)
+    return Lesson(scored.trajectories, found.advantage_N, reward_N, len(found.flat), found.excluded)
 
 
 def describe_lesson(scored: Scored, lesson: Lesson) -> dict[str, Any]:

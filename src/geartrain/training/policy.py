@@ -9,7 +9,6 @@ thread).
 Legend: N trajectories, B rows, T positions.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,13 +21,15 @@ from geartrain.config import PolicySection
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy
 from geartrain.seeds import seed_of
-from geartrain.training.batch import TokenSequence
+from geartrain.training.batch import TokenSequence, with_value
 from geartrain.training.checkpoint import load_checkpoint, restore_rng_state, rng_state, save_checkpoint
-from geartrain.training.credit import CreditAssigner
+from geartrain.training.credit import BatchCredit, CreditAssigner
 from geartrain.training.engine import Engine
 from geartrain.training.features import FrozenScores, frozen_pass, sequence_of
 from geartrain.training.lesson import Lesson, Scored, describe_lesson, select_lesson, some_groups
 from geartrain.training.policy_step import PolicyStep
+from geartrain.training.reference import summarise
+from geartrain.training.teachers import SHARE, Hint, Teachers, frozen_copy
 from geartrain.trajectory import Trajectory
 
 MAX_EMPTY_IN_A_ROW = 5
@@ -37,8 +38,6 @@ WARMUP_ITERATIONS = 3
 EPSILON = 1e-5
 """Adam's. At 1e-8 the output rows of tokens that hardly occur move as far as all others, on gradients of nothing but
 noise, and invalid calls rise until the policy falls apart."""
-TEACHER_SHARE = 0.25
-"""Share of the groups that the teacher scores: its pass costs as much as the reference's, the mixture needs less."""
 SOLVED = 0.9
 """Success above which a batch without signal is no fault."""
 
@@ -78,6 +77,14 @@ class World(Protocol):
         """Return numbers about trajectories for the history."""
         ...
 
+    def answer(self, trajectory: Trajectory) -> str:
+        """Return the ground truth of a trajectory's task in words; for a privileged teacher alone."""
+        ...
+
+    def opening(self, trajectory: Trajectory, hint: str) -> list[int] | None:
+        """Return the opening ids with a hint added; None if the trajectory would no longer fit the context."""
+        ...
+
 
 class PolicyTrainer:
     """State of one run."""
@@ -95,8 +102,14 @@ class PolicyTrainer:
     ) -> None:
         self.policy, self.assigner, self.world, self.section = policy, assigner, world, section
         self._seed, self._work = seed, work
-        self.reference = _frozen_copy(policy.model)
-        self._teacher = _frozen_copy(policy.model) if assigner.recipe.needs_mixture else None
+        self.reference = frozen_copy(policy.model)
+        self._teachers = Teachers(
+            assigner.recipe,
+            assigner.settings,
+            policy.model,
+            iterations=section.iterations,
+            microbatch_tokens=section.microbatch_tokens,
+        )
         if not section.train_embeddings:
             for layer in (policy.model.get_input_embeddings(), policy.model.get_output_embeddings()):
                 layer.weight.requires_grad_(False)
@@ -110,7 +123,7 @@ class PolicyTrainer:
             betas=(0.9, 0.99),
             epsilon=EPSILON,
         )
-        self._step = PolicyStep(policy.model, self._engine, section, assigner.recipe.denominator, context)
+        self._step = PolicyStep(policy.model, self._engine, section, assigner.recipe, assigner.settings, context)
         self._empty_in_a_row = 0
         self.history: list[Record] = []
         self.best: Validation | None = None
@@ -168,26 +181,86 @@ class PolicyTrainer:
 
     def _train(self, lesson: Lesson, iteration: int) -> Record:
         sequences = [sequence_of(trajectory) for trajectory in lesson.trajectories]
+        share, hint = iteration / max(1, self.section.iterations), self._hint(lesson.trajectories)
+        self._teachers.begin(iteration)
         reference = self._reference_pass(lesson.trajectories, sequences)
-        batch = self.assigner.assign(lesson.trajectories, lesson.advantage_N, reference)
+        batch = self._assign(lesson, sequences, reference, hint, share)
         record: Record = dict(self.assigner.summary(batch))
-        if self._teacher is not None:
-            rows = some_groups(lesson.trajectories, share=TEACHER_SHARE, seed=seed_of(self._seed, "teacher", iteration))
-            gap = self._teacher_gap(self._teacher, lesson.trajectories, sequences, rows)
-            record["explanation_loss"] = self.assigner.learn(batch, rows, gap)
-        prepared = []
-        for row, sequence in enumerate(sequences):
-            values = {**sequence.values, "advantage": batch.advantage(row, len(sequence))}
-            if reference is not None:
-                values["reference"] = reference[row].logprob_T
-            prepared.append(replace(sequence, values=values))
+        rows: list[int] = []
+        if self.assigner.explains_teacher:
+            rows = some_groups(lesson.trajectories, share=SHARE, seed=seed_of(self._seed, "teacher", iteration))
+        record |= self.assigner.learn(batch, rows, self._teachers.gap(lesson.trajectories, sequences, rows))
+        prepared = [
+            replace(sequence, values={**sequence.values, "advantage": batch.advantage(row, len(sequence))})
+            for row, sequence in enumerate(sequences)
+        ]
+        if reference is not None:
+            prepared = [with_value(s, "reference", r.logprob_T) for s, r in zip(prepared, reference, strict=True)]
+        if self._teachers.distils:
+            prepared = self._with_distribution(prepared, lesson.trajectories, batch, hint)
         record |= self._step.run(
             prepared,
             temperature=lesson.trajectories[0].temperature,
             seed=seed_of(self._seed, "minibatches", iteration),
+            share=share,
         )
-        self._move_teacher()
+        self._teachers.end()
         return record
+
+    def weigh(self, lesson: Lesson) -> BatchCredit:
+        """Return the credit that a lesson would be given now, without learning from it."""
+        sequences = [sequence_of(trajectory) for trajectory in lesson.trajectories]
+        reference = self._reference_pass(lesson.trajectories, sequences)
+        share = len(self.history) / max(1, self.section.iterations)
+        return self._assign(lesson, sequences, reference, self._hint(lesson.trajectories), share)
+
+    def _assign(
+        self,
+        lesson: Lesson,
+        sequences: Sequence[TokenSequence],
+        reference: Sequence[FrozenScores] | None,
+        hint: Hint,
+        share: float,
+    ) -> BatchCredit:
+        view = self._teachers.view(lesson.trajectories, sequences, hint) if self.assigner.recipe.weigh else None
+        return self.assigner.assign(lesson, reference, view, run_share=share)
+
+    def _hint(self, trajectories: Sequence[Trajectory]) -> Hint:
+        """Return what gives a teacher's openings: the answer, or what the siblings of the group tell."""
+        if self.assigner.recipe.teacher == "siblings":
+            groups: dict[str, list[Trajectory]] = {}
+            for trajectory in trajectories:
+                groups.setdefault(trajectory.group_id, []).append(trajectory)
+            told = {name: summarise(siblings) for name, siblings in groups.items()}
+
+            def from_siblings(trajectory: Trajectory) -> list[int] | None:
+                text = told[trajectory.group_id]
+                return None if text is None else self.world.opening(trajectory, text)
+
+            return from_siblings
+        return lambda trajectory: self.world.opening(trajectory, self.world.answer(trajectory))
+
+    def _with_distribution(
+        self,
+        sequences: Sequence[TokenSequence],
+        trajectories: Sequence[Trajectory],
+        batch: BatchCredit,
+        hint: Hint,
+    ) -> list[TokenSequence]:
+        """Add the teacher's distribution, and how hard it pulls at each token."""
+        found = self._teachers.distributions(trajectories, sequences, hint)
+        widest = max((len(d.support_TK[0]) for d in found if d is not None), default=1)
+        prepared = []
+        for row, (sequence, distribution) in enumerate(zip(sequences, found, strict=True)):
+            length = len(sequence)
+            if distribution is None:
+                support = torch.full((length, widest), -1)
+                values = {"support": support, "teacher": torch.zeros(length, widest + 1), "pull": torch.zeros(length)}
+            else:
+                pull_T = self.assigner.pull(batch, row, distribution.confidence_T)
+                values = {"support": distribution.support_TK, "teacher": distribution.logprob_TK, "pull": pull_T}
+            prepared.append(replace(sequence, values={**sequence.values, **values}))
+        return prepared
 
     def _reference_pass(
         self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence]
@@ -203,27 +276,6 @@ class PolicyTrainer:
             want_logprobs=self.section.kl_coefficient > 0,
             want_turns=self.assigner.needs_hidden,
         )
-
-    def _teacher_gap(
-        self, teacher: Any, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence], rows: Sequence[int]
-    ) -> list[Tensor]:
-        """Return log teacher - log student at every sampled id of some trajectories."""
-        chosen = [sequences[row] for row in rows]
-        scores = frozen_pass(
-            teacher,
-            [trajectories[row] for row in rows],
-            chosen,
-            microbatch_tokens=self.section.microbatch_tokens,
-        )
-        pairs = zip(scores, chosen, strict=True)
-        return [score.logprob_T - sequence.values["behaviour"] for score, sequence in pairs]
-
-    @torch.no_grad()
-    def _move_teacher(self) -> None:
-        """Move the teacher towards the student: `teacher_decay` is what it keeps."""
-        if self._teacher is not None:
-            for own, student in zip(self._teacher.parameters(), self.policy.model.parameters(), strict=True):
-                own.lerp_(student, 1.0 - self.section.teacher_decay)
 
     def _note_empty(self, record: Record) -> None:
         self._empty_in_a_row += 1
@@ -245,7 +297,7 @@ class PolicyTrainer:
             "model": self.policy.model.state_dict(),
             "engine": self._engine.state_dict(),
             "assigner": self.assigner.state_dict(),
-            "teacher": None if self._teacher is None else self._teacher.state_dict(),
+            "teacher": self._teachers.state_dict(),
             "best": [self.best.greedy, self.best.sampled, self.best.progress],
             "best_iteration": self.best_iteration,
             "best_weights": self._best_weights,
@@ -262,13 +314,8 @@ class PolicyTrainer:
         self.policy.model.load_state_dict(state["model"])
         self._engine.load_state_dict(state["engine"])
         self.assigner.load_state_dict(state["assigner"])
-        if self._teacher is not None:
-            self._teacher.load_state_dict(state["teacher"])
+        self._teachers.load_state_dict(state["teacher"])
         self.best, self.best_iteration = Validation(*state["best"]), state["best_iteration"]
         self._best_weights, self._empty_in_a_row = state["best_weights"], state["empty_in_a_row"]
         self.history = state["history"]
         restore_rng_state(state["rng"])
-
-
-def _frozen_copy(model: Any) -> Any:
-    return copy.deepcopy(model).requires_grad_(False).eval()

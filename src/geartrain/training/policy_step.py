@@ -12,11 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geartrain.algorithms.recipe import DenominatorFn
-from geartrain.algorithms.surrogate import LossTally, clipped_surrogate, kl_penalty, mismatch
+from geartrain.algorithms.evidence import Settings
+from geartrain.algorithms.recipe import Recipe
+from geartrain.algorithms.saliency import with_tail
+from geartrain.algorithms.schedule import linear
+from geartrain.algorithms.surrogate import (
+    LossTally,
+    clipped_surrogate,
+    distillation,
+    entropy_bonus,
+    kl_penalty,
+    mismatch,
+)
 from geartrain.config import PolicySection
 from geartrain.errors import UserError
-from geartrain.models.backbone import token_logprobs
+from geartrain.models.backbone import TokenScores, token_logprobs
 from geartrain.training.batch import Batch, TokenSequence, count_loss_tokens, microbatches
 from geartrain.training.engine import Engine, Piece
 from geartrain.training.workers import workers_for
@@ -32,16 +42,21 @@ class PolicyStep:
     model: Any
     engine: Engine
     section: PolicySection
-    denominator: DenominatorFn
+    recipe: Recipe
+    settings: Settings
     context: int
 
-    def run(self, sequences: Sequence[TokenSequence], *, temperature: float, seed: int) -> dict[str, Any]:
+    def run(
+        self, sequences: Sequence[TokenSequence], *, temperature: float, seed: int, share: float = 0.0
+    ) -> dict[str, Any]:
         """Take one optimiser step per minibatch; each sequence is used once. Return numbers for the history.
 
         Args:
-            sequences: with values "behaviour", "advantage", and "reference" if there is a KL penalty.
+            sequences: with values "behaviour", "advantage", "reference" if there is a KL penalty, and "support",
+                "teacher", "pull" if there is a teacher to match.
             temperature: that of the sampler.
             seed: of the order.
+            share: share of the run that is over; coefficients may change with it.
 
         Raises:
             UserError: the sampler and the trainer disagree about the weights that sampled, or training diverges.
@@ -52,7 +67,7 @@ class PolicyStep:
         workers = workers_for(self.model)
         for index, part in enumerate(parts):
             chosen = [sequences[row] for row in part]
-            for batch, logprob_BT in self.engine.accumulate(self._pieces(chosen, temperature), workers=workers):
+            for batch, logprob_BT in self.engine.accumulate(self._pieces(chosen, temperature, share), workers=workers):
                 self._tell(tally, batch, logprob_BT)
                 if index == 0:  # the weights are still those that sampled: whatever differs now is a fault
                     differences.append(mismatch(logprob_BT, batch.values["behaviour"], batch.loss_BT))
@@ -69,32 +84,73 @@ class PolicyStep:
             "skipped_steps": skipped,
             "mismatch": max(differences),
             "trained_tokens": tally.tokens,
+            "kl_coefficient": self._kl_coefficient(share),
         }
 
-    def _pieces(self, sequences: Sequence[TokenSequence], temperature: float) -> Iterator[Piece[tuple[Batch, Tensor]]]:
-        """Yield what computes each micro-batch's share of the loss, and with it the batch and its log-probs."""
-        denominator = self.denominator(count_loss_tokens(sequences), len(sequences), self.context)
-        for batch in microbatches(sequences, budget=self.section.microbatch_tokens, device=self.model.device):
-            yield partial(self._piece, batch, temperature, denominator)
+    def _kl_coefficient(self, share: float) -> float:
+        return linear(self.section.kl_coefficient, self.section.kl_final, share)
 
-    def _piece(self, batch: Batch, temperature: float, denominator: float) -> tuple[Tensor, tuple[Batch, Tensor]]:
+    def _pieces(
+        self, sequences: Sequence[TokenSequence], temperature: float, share: float
+    ) -> Iterator[Piece[tuple[Batch, Tensor]]]:
+        """Yield what computes each micro-batch's share of the loss, and with it the batch and its log-probs."""
+        denominator = self.recipe.denominator(count_loss_tokens(sequences), len(sequences), self.context)
+        for batch in microbatches(sequences, budget=self.section.microbatch_tokens, device=self.model.device):
+            yield partial(self._piece, batch, temperature, denominator, share)
+
+    def _piece(
+        self, batch: Batch, temperature: float, denominator: float, share: float
+    ) -> tuple[Tensor, tuple[Batch, Tensor]]:
+        entropy = linear(self.section.entropy_coefficient, self.section.entropy_final, share)
         scored = token_logprobs(
-            self.model, batch.ids_BT, batch.attention_BT, temperature=temperature, where_BT=batch.loss_BT
+            self.model,
+            batch.ids_BT,
+            batch.attention_BT,
+            temperature=temperature,
+            where_BT=batch.loss_BT,
+            entropy_gradient=entropy > 0,
+            support_BTK=batch.values.get("support"),
         )
-        loss = clipped_surrogate(
-            scored.logprob_BT,
-            batch.values["behaviour"],
-            batch.values["advantage"],
-            batch.loss_BT,
-            denominator=denominator,
-            clip_low=self.section.clip_low,
-            clip_high=self.section.clip_high,
-        )
-        if self.section.kl_coefficient > 0:
-            reference_BT = batch.values["reference"]
-            penalty = kl_penalty(scored.logprob_BT, reference_BT, batch.loss_BT, denominator=denominator)
-            loss = loss + self.section.kl_coefficient * penalty
+        loss = self._loss(batch, scored, denominator, share)
+        if entropy > 0:
+            assert scored.entropy_BT is not None
+            loss = loss - entropy * entropy_bonus(scored.entropy_BT, batch.loss_BT, denominator=denominator)
         return loss, (batch, scored.logprob_BT.detach())
+
+    def _loss(self, batch: Batch, scored: TokenScores, denominator: float, share: float) -> Tensor:
+        loss = 0.0 * scored.logprob_BT.sum()
+        if self.recipe.policy_gradient:
+            loss = clipped_surrogate(
+                scored.logprob_BT,
+                batch.values["behaviour"],
+                batch.values["advantage"],
+                batch.loss_BT,
+                denominator=denominator,
+                clip_low=self.section.clip_low,
+                clip_high=self.section.clip_high,
+                whole_sequence=self.section.ratio == "sequence",
+            )
+        coefficient = self._kl_coefficient(share)
+        if coefficient > 0:
+            loss = loss + coefficient * kl_penalty(
+                scored.logprob_BT,
+                batch.values["reference"],
+                batch.loss_BT,
+                denominator=denominator,
+                estimator=self.section.kl_estimator,
+            )
+        if scored.support_BTK is not None:
+            final = float(self.settings.get("distil_final", -1.0))
+            weight = linear(float(self.settings["distil"]), None if final < 0 else final, share)
+            loss = loss + weight * distillation(
+                with_tail(scored.support_BTK, batch.values["support"]),
+                batch.values["teacher"],
+                batch.values["pull"],
+                batch.loss_BT,
+                denominator=denominator,
+                direction=str(self.settings["distil_direction"]),  # type: ignore[arg-type]
+            )
+        return loss
 
     def _tell(self, tally: LossTally, batch: Batch, logprob_BT: Tensor) -> None:
         behaviour_BT = batch.values["behaviour"]

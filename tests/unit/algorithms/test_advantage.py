@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from geartrain.algorithms.advantage import group_relative, leave_one_out
-from geartrain.algorithms.recipe import without_scale
+from geartrain.algorithms.advantage import absolute, group_relative, leave_one_out, without_scale
 
 ESTIMATORS = [group_relative, without_scale, leave_one_out]
 
@@ -70,3 +69,9 @@ def test_rescaled_rewards_leave_standardised_advantages_alone_but_not_the_others
         assert estimate(scaled, "aaaa").advantage_N.tolist() == pytest.approx(
             [3.0 * a for a in estimate(rewards, "aaaa").advantage_N.tolist()], rel=1e-5
         )
+
+
+def test_an_absolute_reward_is_kept_and_no_group_is_flat():
+    found = absolute([1.0, 1.0, None, float("nan")], ["a", "a", "b", "b"])
+    assert found.advantage_N.tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert (found.excluded, found.flat) == (2, frozenset())

@@ -1,9 +1,11 @@
 """Estimators against exact values, by enumeration of a 3-token policy."""
 
+import math
+
 import pytest
 import torch
 
-from geartrain.algorithms.divergence import entropy, k1, k2, k3, with_score
+from geartrain.algorithms.divergence import categorical_divergence, entropy, k1, k2, k3, with_score
 from geartrain.algorithms.surrogate import kl_penalty
 
 REFERENCE = torch.log(torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64))
@@ -83,3 +85,42 @@ def test_one_step_on_the_penalty_lowers_the_exact_divergence():
 
 def test_entropy():
     assert entropy(torch.zeros(2, 4)).tolist() == pytest.approx([1.3862944, 1.3862944])
+
+
+def test_the_directions_of_a_divergence_on_two_tokens():
+    student, teacher = (torch.log(torch.tensor(p, dtype=torch.float64)) for p in ([0.5, 0.5], [0.9, 0.1]))
+    reverse = 0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1)
+    forward = 0.9 * math.log(0.9 / 0.5) + 0.1 * math.log(0.1 / 0.5)
+    middle = [0.7, 0.3]
+    jsd = 0.5 * sum(
+        a * math.log(a / m) + b * math.log(b / m) for a, b, m in zip([0.5, 0.5], [0.9, 0.1], middle, strict=True)
+    )
+    for direction, expected in (("reverse", reverse), ("forward", forward), ("jsd", jsd)):
+        assert float(categorical_divergence(student, teacher, direction)) == pytest.approx(expected)
+    # the article calls this student || teacher; torch's kl_div(input, target) is target || input
+    assert float(torch.nn.functional.kl_div(student, teacher.exp(), reduction="sum")) == pytest.approx(forward)
+
+
+@pytest.mark.parametrize("direction", ["reverse", "forward", "jsd"])
+def test_a_divergence_has_the_gradient_of_finite_differences(direction):
+    def value(logits):
+        return categorical_divergence(torch.log_softmax(logits, -1), REFERENCE, direction)
+
+    logits, step = _logits(), 1e-6
+    gradient = _gradient(value(logits), logits)
+    for index in range(3):
+        shift = torch.zeros(3, dtype=torch.float64)
+        shift[index] = step
+        slope = (value(logits.detach() + shift) - value(logits.detach() - shift)) / (2 * step)
+        assert gradient[index].item() == pytest.approx(float(slope), abs=1e-8)
+
+
+@pytest.mark.parametrize("direction", ["reverse", "forward", "jsd"])
+def test_what_neither_can_say_counts_nothing_and_gives_no_nan(direction):
+    impossible = torch.tensor([-torch.inf], dtype=torch.float64)
+    logits = _logits()
+    student = torch.cat([torch.log_softmax(logits, -1), impossible])
+    found = categorical_divergence(student, torch.cat([REFERENCE, impossible]), direction)
+    expected = categorical_divergence(student[:3], REFERENCE, direction)
+    assert found.item() == pytest.approx(expected.item())
+    assert torch.isfinite(_gradient(found, logits)).all()

@@ -2,9 +2,11 @@ import pytest
 import torch
 
 from geartrain.algorithms.granularity import (
-    agreement_weight,
+    agreement,
     fuse,
-    normalise_within_bounds,
+    outcome_alignment_loss,
+    outcome_regression_loss,
+    pull,
     teacher_explanation_loss,
 )
 from geartrain.algorithms.returns import turn_returns
@@ -18,35 +20,10 @@ def _mask(rows=4, length=12):
 
 def test_agreement_raises_and_disagreement_lowers_the_weight():
     fused = torch.tensor([[2.0, -2.0], [2.0, -2.0], [2.0, -2.0]])
-    weight = agreement_weight(
-        fused, torch.tensor([1.0, -1.0, 0.0]), torch.ones(3, 2, dtype=torch.bool), strength=0.5, bound=2.0
-    )
+    weight = agreement(fused, torch.tensor([[1.0], [-1.0], [0.0]]).expand(3, 2), strength=0.5)
     assert weight[0, 0] > 1 > weight[0, 1]
     assert weight[1, 1] > 1 > weight[1, 0]
     assert weight[2].tolist() == [1.0, 1.0]
-
-
-def test_normalising_divides_by_the_mean_where_that_stays_within_the_bounds():
-    raw = torch.tensor([[1.5, 1.0, 0.5, 1.4]], dtype=torch.float64)
-    mask = torch.tensor([[True, True, False, True]])
-    weight = normalise_within_bounds(raw, mask, bound=2.0)
-    assert weight[0].tolist() == pytest.approx([1.5 / 1.3, 1.0 / 1.3, 1.0, 1.4 / 1.3])
-
-
-def test_normalising_keeps_bounds_and_mean_where_the_plain_division_breaks_them():
-    # plain division: 2 / 0.65 = 3.08, past the bound
-    raw = torch.tensor([[0.5] * 9 + [2.0]], dtype=torch.float64)
-    weight = normalise_within_bounds(raw, torch.ones_like(raw, dtype=torch.bool), bound=2.0)
-    assert weight.mean().item() == pytest.approx(1.0, abs=1e-12)
-    assert weight.max() == 2.0
-    assert weight[0, 0].item() == pytest.approx(8 / 9)
-
-
-def test_a_fully_masked_row_keeps_weight_one():
-    weight = agreement_weight(
-        torch.full((1, 3), torch.nan), torch.tensor([1.0]), torch.zeros(1, 3, dtype=torch.bool), strength=1.0, bound=2.0
-    )
-    assert weight.tolist() == [[1.0, 1.0, 1.0]]
 
 
 def _planted(best):
@@ -140,3 +117,32 @@ def test_returns_are_counted_in_turns():
     assert turn_returns([0.0, 0.0, 1.0], discount=0.5).tolist() == [0.25, 0.5, 1.0]
     assert turn_returns([1.0, -0.1], discount=1.0).tolist() == pytest.approx([0.9, -0.1])
     assert turn_returns([], discount=0.9).tolist() == []
+
+
+@pytest.mark.parametrize("objective", [outcome_alignment_loss, outcome_regression_loss])
+@pytest.mark.parametrize("best", [0, 1, 2])
+def test_outcome_objectives_find_the_planted_grain(objective, best):
+    grains, advantage, mask, _ = _planted(best)
+    mixture = _learn(lambda weights: objective(weights, grains, advantage, mask, entropy=0.0))
+    assert int(mixture.argmax()) == best
+    assert float(mixture.max()) > 0.6
+
+
+@pytest.mark.parametrize("objective", [outcome_alignment_loss, outcome_regression_loss])
+def test_the_entropy_of_the_outcome_objectives_is_a_bonus(objective):
+    grains, advantage, mask, _ = _planted(1)
+    free, even = (
+        _learn(lambda weights, e=e: objective(weights, grains, advantage, mask, entropy=e)) for e in (0.0, 50.0)
+    )
+    assert even.max() < free.max()
+    assert even.tolist() == pytest.approx([1 / 3] * 3, abs=0.02)
+
+
+def test_the_pull_lets_go_where_credit_is_zero_and_the_articles_form_does_not():
+    confidence, fused = torch.tensor([[1.0, 0.5, 1.0]]), torch.tensor([[0.0, 3.0, -30.0]])
+    ours = pull(confidence, fused, confidence_power=1.0, advantage_power=1.0)[0].tolist()
+    assert ours == pytest.approx([0.0, 0.5 * (2 / (1 + 2.718281828**-3) - 1), 1.0], abs=1e-6)
+    article = torch.sigmoid(fused.abs())
+    assert article.min() == 0.5
+    everywhere = pull(confidence, fused, confidence_power=0.0, advantage_power=0.0)
+    assert everywhere.tolist() == [[1.0, 1.0, 1.0]]

@@ -1,17 +1,21 @@
-"""Invariants of every row of RECIPES: a new variant cannot escape them."""
+"""Invariants of every row of RECIPES: a new variant cannot escape them (methods.md T1, T2)."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from geartrain.algorithms.recipe import RECIPES, Evidence, assign_credit
+from geartrain.algorithms.evidence import Evidence, TeacherView
+from geartrain.algorithms.recipe import RECIPES, assign_credit
 from geartrain.algorithms.surrogate import clipped_surrogate
+from geartrain.methods import METHODS, settings_of
 
 EVERY_RECIPE = pytest.mark.parametrize("name", RECIPES)
+WEIGHING = [name for name, recipe in RECIPES.items() if recipe.weigh is not None]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 0.3, 0.9, 0.1, 0.0]
 GROUPS = ["a", "a", "a", "a", "b", "b", "b", "b"]
-LENGTH = 11
+LENGTH, TURNS = 11, 3
+SIGNALS = ("step_NT", "token_NT", "logprob_NT", "entropy_NT", "progress_NT", "critic_NT", "granularity_NT")
 
 
 def _evidence(name, seed=0):
@@ -21,15 +25,28 @@ def _evidence(name, seed=0):
         return torch.randn(8, LENGTH, generator=generator)
 
     mask = torch.rand(8, LENGTH, generator=generator) > 0.4
-    mask[:, 3] = True
+    mask[:, [3, 6, 9]] = True
+    turn = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2]) + TURNS * torch.arange(8)[:, None]
+    logprob = -noise().abs()
     return Evidence(
         advantage_N=RECIPES[name].advantage(REWARDS, GROUPS).advantage_N,
         group_N=torch.tensor([0] * 4 + [1] * 4),
         mask_NT=mask,
         step_NT=noise(),
         token_NT=(noise() > 1).float(),
+        turn_NT=torch.where(mask, turn, -1),
+        logprob_NT=logprob,
+        entropy_NT=noise().abs(),
+        progress_NT=torch.rand(8, LENGTH, generator=generator),
+        reward_N=torch.tensor(REWARDS),
+        row_S=torch.arange(8).repeat_interleave(TURNS),
+        state_S=["start", "left", "left"] * 4 + ["start", "left", "right"] * 4,
+        step_reward_S=torch.zeros(8 * TURNS),
+        value_S=torch.rand(8 * TURNS, generator=generator),
         critic_NT=3 * noise(),
         critic_reliability=0.8,
+        granularity_NT=torch.rand(8, LENGTH, generator=generator),
+        teacher=TeacherView(logprob + noise(), noise().abs(), noise().square()),
     )
 
 
@@ -37,6 +54,10 @@ def _mixture(name, seed=7):
     grains = len(RECIPES[name].grains)
     logits = torch.randn(8, LENGTH, grains, generator=torch.Generator().manual_seed(seed))
     return torch.softmax(logits, -1) if grains > 1 else None
+
+
+def _assign(name, evidence, mixture=None, **given):
+    return assign_credit(RECIPES[name], evidence, mixture, settings=settings_of(name, given))
 
 
 def _loss_and_gradient(credit, evidence):
@@ -51,53 +72,60 @@ def _loss_and_gradient(credit, evidence):
 
 
 @EVERY_RECIPE
-def test_strength_zero_is_the_plain_algorithm_bit_for_bit(name):
+def test_neutral_settings_are_the_plain_algorithm_bit_for_bit(name):
     evidence = _evidence(name)
-    neutral = assign_credit(RECIPES[name], evidence, _mixture(name), strength=0.0, bound=2.0)
-    plain = assign_credit(replace(RECIPES[name], grains={}), evidence, strength=0.5, bound=2.0)
+    neutral = _assign(name, evidence, _mixture(name), **METHODS[name].neutral)
+    plain = assign_credit(replace(RECIPES[name], weigh=None, grains={}), evidence, settings=settings_of(name, {}))
     assert torch.equal(neutral.weight_NT, torch.ones(8, LENGTH))
     for found, expected in zip(_loss_and_gradient(neutral, evidence), _loss_and_gradient(plain, evidence), strict=True):
         assert torch.equal(found, expected)
 
 
-@EVERY_RECIPE
-def test_grpo_is_where_every_standardised_recipe_meets_at_strength_zero(name):
-    if RECIPES[name].advantage is not RECIPES["grpo"].advantage:
-        return
-    evidence = _evidence(name)
-    neutral = assign_credit(RECIPES[name], evidence, _mixture(name), strength=0.0, bound=2.0)
-    grpo = assign_credit(RECIPES["grpo"], _evidence("grpo"), strength=0.5, bound=2.0)
-    assert torch.equal(neutral.advantage_NT, grpo.advantage_NT)
+@pytest.mark.parametrize("name", WEIGHING)
+def test_grpo_is_where_every_credit_method_meets_at_neutral_settings(name):
+    assert RECIPES[name].advantage is RECIPES["grpo"].advantage
+    neutral = _assign(name, _evidence(name), _mixture(name), **METHODS[name].neutral)
+    assert torch.equal(neutral.advantage_NT, _assign("grpo", _evidence("grpo")).advantage_NT)
 
 
 @EVERY_RECIPE
-@pytest.mark.parametrize("strength", [0.3, 0.5, 1.0])
-@pytest.mark.parametrize("bound", [1.2, 2.0, 3.0])
+@pytest.mark.parametrize("lively", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_sign_bounds_and_masked_mean(name, strength, bound, seed):
-    evidence = _evidence(name, seed)
-    credit = assign_credit(RECIPES[name], evidence, _mixture(name, seed), strength=strength, bound=bound)
-    mask = evidence.mask_NT
-    sign = evidence.advantage_N.sign()[:, None].expand(mask.shape)
-    assert torch.equal(credit.advantage_NT.sign()[mask], sign[mask])
-    assert credit.weight_NT.min() >= 1 / bound - 1e-6
-    assert credit.weight_NT.max() <= bound + 1e-6
-    means = [row[chosen].mean().item() for row, chosen in zip(credit.weight_NT, mask, strict=True)]
-    assert means == pytest.approx([1.0] * 8, abs=1e-6)
-    if RECIPES[name].grains:
-        assert credit.weight_NT[mask].std() > 0.01  # the test is not about W = 1
+def test_sign_bounds_and_masked_mean(name, lively, seed):
+    evidence, recipe = _evidence(name, seed), RECIPES[name]
+    extreme = {"strength": 1.0, "bound": 3.0, "kappa": 5.0, "alpha": 1.5, "gamma": 9.0}
+    given = {key: value for key, value in extreme.items() if lively and key in METHODS[name].settings}
+    settings = settings_of(name, given)
+    credit = assign_credit(recipe, evidence, _mixture(name, seed), settings=settings)
+    mask, weights = evidence.mask_NT, credit.weight_NT[evidence.mask_NT]
+    assert torch.equal(credit.advantage_NT.sign()[mask], recipe.carrier(evidence, settings).sign()[mask])
+    if recipe.weigh is None:
+        assert torch.equal(credit.weight_NT, torch.ones(8, LENGTH))
+        return
+    low, high = recipe.bounds(settings)
+    assert weights.std() > 0.01  # the test is not about W = 1
+    if settings["normalise"]:
+        low, high = min(low, 1 / high), max(high, 1 / low)
+        means = [row[chosen].mean().item() for row, chosen in zip(credit.weight_NT, mask, strict=True)]
+        assert means == pytest.approx([1.0] * 8, abs=1e-6)
+    assert 0 < low - 1e-6 <= weights.min()
+    assert weights.max() <= high + 1e-6
 
 
 @EVERY_RECIPE
 def test_nothing_flows_back_through_the_weights(name):
     evidence = _evidence(name)
-    watched = {
-        field: getattr(evidence, field).clone().requires_grad_() for field in ("step_NT", "token_NT", "critic_NT")
-    }
+    watched = {field: getattr(evidence, field).clone().requires_grad_() for field in SIGNALS}
+    teacher = TeacherView(
+        *(
+            getattr(evidence.teacher, field).clone().requires_grad_()
+            for field in ("logprob_NT", "entropy_NT", "divergence_NT")
+        )
+    )
     mixture = _mixture(name)
     if mixture is not None:
         mixture.requires_grad_()
-    credit = assign_credit(RECIPES[name], replace(evidence, **watched), mixture, strength=0.5, bound=2.0)
+    credit = _assign(name, replace(evidence, teacher=teacher, **watched), mixture)
     assert not credit.advantage_NT.requires_grad
     assert not credit.weight_NT.requires_grad
 
@@ -105,18 +133,22 @@ def test_nothing_flows_back_through_the_weights(name):
 @EVERY_RECIPE
 def test_what_lies_at_masked_positions_changes_nothing(name):
     evidence = _evidence(name)
-    credit = assign_credit(RECIPES[name], evidence, _mixture(name), strength=0.5, bound=2.0)
+
+    def poison(value):
+        return torch.where(evidence.mask_NT, value, torch.nan)
+
+    credit = _assign(name, evidence, _mixture(name))
     poisoned = replace(
         evidence,
-        **{
-            field: torch.where(evidence.mask_NT, getattr(evidence, field), torch.nan)
-            for field in ("step_NT", "token_NT", "critic_NT")
-        },
+        teacher=TeacherView(
+            *(poison(getattr(evidence.teacher, field)) for field in ("logprob_NT", "entropy_NT", "divergence_NT"))
+        ),
+        **{field: poison(getattr(evidence, field)) for field in SIGNALS},
     )
     mixture = _mixture(name)
     if mixture is not None:
         mixture = torch.where(evidence.mask_NT[..., None], mixture, torch.nan)
-    again = assign_credit(RECIPES[name], poisoned, mixture, strength=0.5, bound=2.0)
+    again = _assign(name, poisoned, mixture)
     assert torch.equal(credit.advantage_NT, again.advantage_NT)
     assert credit.advantage_NT[~evidence.mask_NT].abs().max() == 0
     for found, expected in zip(_loss_and_gradient(again, evidence), _loss_and_gradient(credit, evidence), strict=True):
@@ -124,25 +156,61 @@ def test_what_lies_at_masked_positions_changes_nothing(name):
 
 
 @EVERY_RECIPE
+def test_a_trajectory_is_weighed_by_its_own_group_alone(name):
+    # statistics over the whole batch are scale alone: a quantile, ranks; none may turn or drop another group's credit
+    evidence = _evidence(name)
+    order = torch.tensor([4, 5, 6, 7, 0, 1, 2, 3])
+    turns = torch.cat([TURNS * row + torch.arange(TURNS) for row in order.tolist()])
+    moved = {}
+    for field in ("advantage_N", "group_N", "reward_N", "mask_NT", "turn_NT", *SIGNALS):
+        moved[field] = getattr(evidence, field)[order]
+    renumbered = torch.argsort(turns)
+    moved["turn_NT"] = torch.where(moved["mask_NT"], renumbered[moved["turn_NT"].clamp(min=0)], -1)
+    moved["group_N"] = 1 - moved["group_N"]
+    teacher = TeacherView(
+        *(getattr(evidence.teacher, field)[order] for field in ("logprob_NT", "entropy_NT", "divergence_NT"))
+    )
+    states = [evidence.state_S[turn] for turn in turns.tolist()]
+    permuted = replace(evidence, teacher=teacher, state_S=states, value_S=evidence.value_S[turns], **moved)
+    mixture = _mixture(name)
+    found = _assign(name, permuted, None if mixture is None else mixture[order])
+    expected = _assign(name, evidence, mixture)
+    torch.testing.assert_close(found.advantage_NT, expected.advantage_NT[order])
+
+
+@pytest.mark.parametrize("name", ["sgcd_s", "gear_a_sgcd", "gear_a", "single_grain"])
 def test_a_weighted_span_leaves_the_other_tokens_of_its_row_to_the_normalisation_only(name):
     # an expanded advantage that is written in place would change every token of the row alike
     evidence = _evidence(name)
     moved = replace(evidence, critic_NT=evidence.critic_NT.clone(), step_NT=evidence.step_NT.clone())
     moved.critic_NT[0, 3] += 4
     moved.step_NT[0, 3] += 4
-    credit = [assign_credit(RECIPES[name], e, _mixture(name), strength=0.5, bound=2.0) for e in (evidence, moved)]
-    if RECIPES[name].grains:
-        change = (credit[1].weight_NT - credit[0].weight_NT)[0]
-        assert change[3].abs() > 3 * change[evidence.mask_NT[0]].median().abs()
-    else:
-        assert torch.equal(credit[0].advantage_NT, credit[1].advantage_NT)
+    before, after = (_assign(name, e, _mixture(name)).weight_NT for e in (evidence, moved))
+    change = (after - before)[0]
+    assert change[3].abs() > 3 * change[evidence.mask_NT[0]].median().abs()
 
 
-@pytest.mark.parametrize("name", ["sgcd_s", "gear_a_sgcd"])
-def test_a_critic_that_knows_nothing_is_silenced(name):
-    evidence = replace(_evidence(name), critic_reliability=0.0)
-    credit = assign_credit(RECIPES["sgcd_s"], evidence, strength=1.0, bound=2.0)
-    assert torch.equal(credit.weight_NT, torch.ones(8, LENGTH))
+def test_a_critic_that_knows_nothing_is_silenced():
+    evidence = replace(_evidence("sgcd_s"), critic_reliability=0.0)
+    assert torch.equal(_assign("sgcd_s", evidence, strength=1.0).weight_NT, torch.ones(8, LENGTH))
+
+
+@pytest.mark.parametrize("name", ["gear_p", "sgcd_p"])
+def test_a_trajectory_that_the_teacher_did_not_score_keeps_weight_one(name):
+    evidence = _evidence(name)
+    scored = torch.tensor([True] * 7 + [False])
+    credit = _assign(name, replace(evidence, teacher=replace(evidence.teacher, scored_N=scored)))
+    assert torch.equal(credit.weight_NT[7], torch.ones(LENGTH))
+    assert credit.weight_NT[:7].std() > 0.01
+
+
+def test_gear_b_is_blended_in_after_its_warm_up():
+    early, middle, late = (
+        _assign("gear_b", replace(_evidence("gear_b"), run_share=share), warm_share=0.2, blend_share=0.2)
+        for share in (0.2, 0.3, 0.4)
+    )
+    assert torch.equal(early.weight_NT, torch.ones(8, LENGTH))
+    assert 0 < (middle.weight_NT - 1).abs().mean() < (late.weight_NT - 1).abs().mean()
 
 
 def test_denominators():
@@ -152,4 +220,4 @@ def test_denominators():
 
 def test_needs():
     assert {name for name, recipe in RECIPES.items() if recipe.needs_critic} == {"sgcd_s", "gear_a_sgcd"}
-    assert {name for name, recipe in RECIPES.items() if recipe.needs_mixture} == {"gear_a", "gear_a_sgcd"}
+    assert {name for name, recipe in RECIPES.items() if recipe.learns_mixture} == {"gear_a", "gear_a_sgcd"}

@@ -11,26 +11,29 @@ def test_frequencies_match_the_tempered_distribution():
     logit_V = torch.tensor([2.0, 0.0, -1.0, 1.0, -torch.inf])
     count = 20_000
     uniform_S = torch.from_numpy((np.arange(count) + 0.5) / count)
-    id_S, logprob_S = draw(logit_V.expand(count, 5), uniform_S, 0.7)
+    id_S, logprob_S, entropy_S = draw(logit_V.expand(count, 5), uniform_S, 0.7)
     expected_V = (logit_V / 0.7).softmax(-1)
     torch.testing.assert_close(id_S.bincount(minlength=5) / count, expected_V, atol=1e-4, rtol=0)
     torch.testing.assert_close(logprob_S, expected_V.log()[id_S])
+    torch.testing.assert_close(entropy_S, torch.distributions.Categorical(expected_V[:4]).entropy().expand(count))
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 1.0 - 2**-53])
 def test_impossible_tokens_are_never_drawn(uniform):
     logit_SV = torch.full((1, 50), -torch.inf)
     logit_SV[0, [17, 23]] = 0.0
-    id_S, logprob_S = draw(logit_SV, torch.tensor([uniform], dtype=torch.float64), 1.0)
+    id_S, logprob_S, entropy_S = draw(logit_SV, torch.tensor([uniform], dtype=torch.float64), 1.0)
     assert id_S.item() in (17, 23)
     assert logprob_S.item() == pytest.approx(np.log(0.5))
+    assert entropy_S.item() == pytest.approx(np.log(2))
 
 
 def test_greedy_takes_the_likeliest_and_reports_the_sampling_temperature():
     logit_SV = torch.tensor([[0.0, 3.0, 1.0]]).expand(2, 3)
-    id_S, logprob_S = draw(logit_SV, torch.zeros(2, dtype=torch.float64), 2.0, torch.tensor([True, False]))
+    id_S, logprob_S, entropy_S = draw(logit_SV, torch.zeros(2, dtype=torch.float64), 2.0, torch.tensor([True, False]))
     assert id_S.tolist() == [1, 0]
     torch.testing.assert_close(logprob_S, (logit_SV / 2).log_softmax(-1)[[0, 1], [1, 0]])
+    assert entropy_S[0] == entropy_S[1] > 0
 
 
 def test_uniforms_depend_on_every_name_and_on_nothing_else():
@@ -60,7 +63,7 @@ def test_ids_are_kept_as_sampled_where_another_spelling_decodes_equally(llama, m
     sampler.begin([0], sampler.prefill([(0, [5, 6])]))
     while sampler.active.any():
         sampler.step()
-    ids, _ = sampler.message(0)
+    ids, *_ = sampler.message(0)
     assert ids == [*spelled, chat.end_id]
     assert chat.action_text(ids) == merged[0]
     observation = chat.observation_ids("x")
@@ -81,8 +84,8 @@ def test_a_message_ends_at_its_end_token_at_the_limit_and_at_the_context(llama):
     assert ended == set(range(40))
     kinds = set()
     for row, length in enumerate(lengths):
-        ids, logprobs = sampler.message(row)
-        assert len(ids) == len(logprobs)
+        ids, logprobs, entropies = sampler.message(row)
+        assert len(ids) == len(logprobs) == len(entropies)
         assert sampler.total(row) == length + len(ids) <= 30
         assert sampler.end_id not in ids[:-1]
         kinds.add("end" if ids[-1] == sampler.end_id else "limit" if len(ids) == 6 else "context")

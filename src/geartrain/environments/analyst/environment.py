@@ -10,6 +10,7 @@ from geartrain.environments.analyst.expert import AnalystExpert
 from geartrain.environments.analyst.flaws import FLAWLESS, Habits
 from geartrain.environments.analyst.query import Database
 from geartrain.environments.analyst.splits import build_splits
+from geartrain.environments.analyst.verification import Entry, describe
 from geartrain.environments.environment import Task, ToolSpec
 from geartrain.environments.tools import render_call
 from geartrain.errors import UserError
@@ -58,6 +59,12 @@ class AnalystEnvironment:
         return AnalystEpisode(
             task, self._database(task), system=SYSTEM[self._settings.prompt], row_limit=self._settings.row_limit
         )
+
+    def answer(self, task: Task) -> str:
+        """Return the true content of every section, and whom a mail must reach."""
+        facts = [f"{name} = {describe(Entry(f['label'], f['value']))}" for name, f in task.spec["facts"].items()]
+        mail = [f"mail to {task.spec['recipient']}"] if task.spec["recipient"] else []
+        return "The answer: " + "; ".join([*facts, *mail])
 
     def expert(self, task: Task, *, seed: int, flawed: bool, habits: Habits | None = None) -> AnalystExpert:
         """Return the scripted expert; `habits` replaces the defaults of the flawed one."""
