@@ -89,9 +89,9 @@ class PretrainedModel(Section):
 class EnvironmentSection(Section):
     """Which environment, and its limits. Shared by every stage that plays episodes."""
 
-    name: Literal["analyst"] = "analyst"
+    name: Literal["analyst", "twophase"] = "analyst"
     source: Path = Path("data/raw/chinook.json")
-    """Raw data that the worlds are built from; `make setup` fetches it."""
+    """Raw data that the worlds of `analyst` are built from; `make setup` fetches it."""
     prompt: Literal["full", "brief"] = "full"
     """System prompt: "full" describes every tool and table; "brief" names the tools and saves a small model tokens."""
     max_turns: Count = 26

@@ -73,8 +73,9 @@ def check_together(config: Config, *, source: str) -> Config:
 
 def named_files(config: Config) -> list[tuple[str, Path, str]]:
     """Return (key, path, what it must be) of every file or folder that the configuration names."""
+    environment = config.environment
     named = [
-        ("environment.source", config.environment.source, "file"),
+        ("environment.source", environment.source if environment.name == "analyst" else None, "file"),
         ("reward_model.encoder", config.reward_model.encoder, "folder of an encoder"),
         ("critic.encoder", config.critic.encoder, "folder of an encoder"),
         ("model.path", config.model.path if isinstance(config.model, PretrainedModel) else None, "file or folder"),

@@ -21,9 +21,22 @@ def _analyst_worlds(settings: EnvironmentSection, out_dir: Path, *, seed: int) -
     return build_worlds(settings.source, out_dir, seed=seed)
 
 
+def _twophase(settings: EnvironmentSection, worlds: Path) -> Environment:
+    from geartrain.environments.twophase.environment import TwoPhaseEnvironment
+
+    return TwoPhaseEnvironment(worlds, settings)
+
+
+def _twophase_worlds(settings: EnvironmentSection, out_dir: Path, *, seed: int) -> list[Path]:
+    from geartrain.environments.twophase.towns import build_worlds
+
+    return build_worlds(out_dir, seed=seed)
+
+
 ENVIRONMENTS: Mapping[str, tuple[Callable[[EnvironmentSection, Path], Environment], Callable[..., list[Path]]]] = {
     # name: (load over built worlds, build the worlds)
     "analyst": (_analyst, _analyst_worlds),
+    "twophase": (_twophase, _twophase_worlds),
 }
 
 

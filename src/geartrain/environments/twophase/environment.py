@@ -1,0 +1,55 @@
+"""The `twophase` environment: plan from a board, then clear stops; small enough to know every state's value."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from geartrain.config import EnvironmentSection
+from geartrain.environments.environment import Task, ToolSpec
+from geartrain.environments.tools import render_call
+from geartrain.environments.twophase.drafts import VERBS
+from geartrain.environments.twophase.episode import SPECS, TwoPhaseEpisode
+from geartrain.environments.twophase.expert import TwoPhaseExpert
+from geartrain.environments.twophase.flaws import FLAWLESS, Habits
+from geartrain.environments.twophase.splits import build_splits
+from geartrain.errors import UserError
+
+BRIEF = "You plan, then clear stops. Each message is one JSON tool call."
+FULL = f"""You plan, then clear stops. Each message is one JSON call, like {render_call("do", {"action": "open"})}
+Tools:
+look() shows the board with all options, later the stop that you are at
+plan(choice) decides for an option; it cannot be taken back
+do(action) at a stop: {", ".join(f"{state}: {verb}" for state, verb in VERBS.items())}; wait does nothing
+repair() mends what is jammed; what is fragile breaks for good
+finish() once every stop is done"""
+SYSTEM = {"full": FULL, "brief": BRIEF}
+
+
+class TwoPhaseEnvironment:
+    """Towns that are known by name; see `Environment`."""
+
+    name = "twophase"
+
+    def __init__(self, worlds: Path, settings: EnvironmentSection):
+        """Of `settings` only `prompt` counts; `worlds` is not read, since a task carries its world."""
+        self._system = SYSTEM[settings.prompt]
+
+    def tools(self) -> Sequence[ToolSpec]:
+        """Return the five tools."""
+        return SPECS
+
+    def build_tasks(self, *, seed: int, sizes: Mapping[str, int]) -> dict[str, list[Task]]:
+        """Generate every split. Raises UserError on unknown splits, or sizes that cannot be met."""
+        return build_splits(seed=seed, sizes=sizes)
+
+    def reset(self, task: Task, *, seed: int) -> TwoPhaseEpisode:
+        """Start an episode; the seed changes nothing. Raises UserError on a task of another environment."""
+        if task.environment != self.name:
+            raise UserError(f"task {task.task_id} is of environment '{task.environment}', not '{self.name}'")
+        return TwoPhaseEpisode(task, system=self._system)
+
+    def expert(self, task: Task, *, seed: int, flawed: bool, habits: Habits | None = None) -> TwoPhaseExpert:
+        """Return the scripted expert; `habits` replaces the defaults of the flawed one."""
+        return TwoPhaseExpert(task, seed=seed, habits=(habits or Habits()) if flawed else FLAWLESS)
+
+    def close(self) -> None:
+        """Nothing is open."""
