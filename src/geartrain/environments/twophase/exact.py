@@ -115,21 +115,20 @@ class Mdp:
             return after._replace(broken=True) if fragile else after._replace(jammed=True)
         if action == LOOK:
             return after._replace(seen=True) if self.phase(state) == "plan" else after
-        changes: dict[str, Any] = {
-            RIGHT: {"cleared": state.cleared + 1},
-            REPAIR: {"jammed": False},
-            FINISH: {"finished": True},
-        }.get(action, {})
-        return after._replace(**changes)
+        if action == RIGHT:
+            return after._replace(cleared=state.cleared + 1)
+        if action == REPAIR:
+            return after._replace(jammed=False)
+        return after._replace(finished=True) if action == FINISH else after
 
     def fits(self, choices: Sequence[int]) -> bool:
         """Return whether every choice of a (possibly unfinished) plan is right."""
         truth = self.spec["truth"]
-        right = all(truth["ok"][number][choice] for number, choice in enumerate(choices))
-        waits = truth["after"] if truth["ordered"] else [[]] * len(truth["after"])
-        return right and (
-            not truth["ordered"]
-            or all(set(waits[choice]) <= set(choices[:number]) for number, choice in enumerate(choices))
+        return all(
+            truth["ok"][number][choice]
+            # `after` is of options that all decisions share
+            and (not truth["ordered"] or set(truth["after"][choice]) <= set(choices[:number]))
+            for number, choice in enumerate(choices)
         )
 
     def success(self, state: State) -> bool:
@@ -137,15 +136,20 @@ class Mdp:
         return state.finished and not state.broken and self.fits(state.choices)
 
     @cached_property
-    def states(self) -> list[State]:
-        """Every state that can be reached, calls ascending, in a fixed order."""
-        found: dict[State, None] = {State(): None}
+    def edges(self) -> Mapping[State, Mapping[str, State]]:
+        """Legal action -> next state, of every state that can be reached; calls ascending, in a fixed order."""
+        found: dict[State, dict[str, State]] = {}
         frontier = [State()]
         while frontier:
-            fresh = {self.next(state, action): None for state in frontier for action in self.actions(state)}
-            found |= fresh
-            frontier = list(fresh)
-        return list(found)
+            level = {state: {a: self.next(state, a) for a in self.actions(state)} for state in frontier}
+            found |= level
+            frontier = list(dict.fromkeys(after for row in level.values() for after in row.values()))
+        return found
+
+    @property
+    def states(self) -> list[State]:
+        """Every state that can be reached, calls ascending, in a fixed order."""
+        return list(self.edges)
 
 
 @dataclass(frozen=True)
@@ -174,11 +178,11 @@ def evaluate(mdp: Mdp, policy: Policy) -> Values:
     v: dict[State, float] = {}
     q: dict[State, dict[str, float]] = {}
     for state in reversed(mdp.states):
-        if not mdp.actions(state):
+        if not mdp.edges[state]:
             v[state] = float(mdp.success(state))
             continue
         chances = _checked(mdp, policy, state)
-        q[state] = {action: v[mdp.next(state, action)] for action in mdp.actions(state)}
+        q[state] = {action: v[after] for action, after in mdp.edges[state].items()}
         v[state] = sum(chances.get(action, 0.0) * value for action, value in q[state].items())
     return Values(v, q)
 
@@ -190,10 +194,10 @@ def visit(mdp: Mdp, policy: Policy) -> dict[State, float]:
     """
     chance = dict.fromkeys(mdp.states, 0.0)
     chance[State()] = 1.0
-    for state in mdp.states:
-        if chance[state] and mdp.actions(state):
+    for state, row in mdp.edges.items():
+        if chance[state] and row:
             for action, probability in _checked(mdp, policy, state).items():
-                chance[mdp.next(state, action)] += chance[state] * probability
+                chance[row[action]] += chance[state] * probability
     return chance
 
 
@@ -203,10 +207,11 @@ def policy_gradient(mdp: Mdp, policy: Policy) -> dict[State, dict[str, float]]:
     Source: the policy gradient theorem (Sutton et al., 2000), with exact values. Raises ValueError as `evaluate`.
     """
     values, chance = evaluate(mdp, policy), visit(mdp, policy)
-    return {
-        state: {a: chance[state] * policy(state).get(a, 0.0) * values.advantage(state, a) for a in actions}
-        for state, actions in values.q.items()
-    }
+    gradient = {}
+    for state, actions in values.q.items():
+        chances = policy(state)
+        gradient[state] = {a: chance[state] * chances.get(a, 0.0) * values.advantage(state, a) for a in actions}
+    return gradient
 
 
 def key_steps(mdp: Mdp, values: Values, threshold: float = 0.1) -> list[State]:
@@ -216,14 +221,14 @@ def key_steps(mdp: Mdp, values: Values, threshold: float = 0.1) -> list[State]:
 
 def uniform(mdp: Mdp) -> Policy:
     """Return the policy that takes every legal action, `invalid` included, with the same probability."""
-    return lambda state: {action: 1 / len(mdp.actions(state)) for action in mdp.actions(state)}
+    return lambda state: dict.fromkeys(mdp.edges[state], 1 / len(mdp.edges[state]))
 
 
 def softmax(mdp: Mdp, logits: Mapping[tuple[State, str], float]) -> Policy:
     """Return the softmax policy of a table of logits; what the table leaves out is 0."""
 
     def chances(state: State) -> dict[str, float]:
-        actions = mdp.actions(state)
+        actions = mdp.edges[state]
         raw = np.array([logits.get((state, action), 0.0) for action in actions])
         weights = np.exp(raw - raw.max())
         return dict(zip(actions, (weights / weights.sum()).tolist(), strict=True))
@@ -233,7 +238,7 @@ def softmax(mdp: Mdp, logits: Mapping[tuple[State, str], float]) -> Policy:
 
 def _checked(mdp: Mdp, policy: Policy, state: State) -> Mapping[str, float]:
     chances = policy(state)
-    legal = set(chances) <= set(mdp.actions(state)) and min(chances.values(), default=0.0) >= 0
+    legal = chances.keys() <= mdp.edges[state].keys() and min(chances.values(), default=0.0) >= 0
     if not (legal and abs(sum(chances.values()) - 1) <= _TOLERANCE):  # put so that NaN is refused too
         raise ValueError(f"policy in {state}: not a distribution over {', '.join(mdp.actions(state))}: {dict(chances)}")
     return chances
