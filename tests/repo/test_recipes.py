@@ -29,8 +29,6 @@ def test_a_row_tells_its_source_its_settings_and_what_low_and_high_do(name: str)
         assert setting.problem(setting.default) is None, f"{key}: its own default is impossible"
         explained = setting.choices or setting.low or setting.high or key.endswith("_final")
         assert explained, f"{key}: what does a low value do?"
-            f"{key}: what does a low value do?"
-        )
 
 
 @pytest.mark.parametrize("name", METHODS)
