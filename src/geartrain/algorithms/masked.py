@@ -30,6 +30,17 @@ def masked_mean(value: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     return masked_sum(value, mask, dim) / count.clamp(min=1)
 
 
+def row_share(mask_NT: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return 1 / (selected positions of the row) at selected positions, 0 elsewhere. bool [N, T] -> [N, T].
+
+    As a weight of tokens it makes a masked sum the sum of the rows' means: over the number of rows, that is the
+    per-sequence mean of GRPO, arXiv:2402.03300. It looks at one row at a time, so the split into micro-batches does
+    not change it, and the reduction stays a sum over one denominator of the whole step.
+    """
+    count_N1 = mask_NT.sum(1, keepdim=True).clamp(min=1)
+    return keep(1.0 / count_N1.to(dtype), mask_NT)
+
+
 def standardise_by_group(value_NT: Tensor, mask_NT: Tensor, group_N: Tensor) -> Tensor:
     """Subtract mean and divide by standard deviation over each group's selected positions.
 

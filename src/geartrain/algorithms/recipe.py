@@ -39,6 +39,15 @@ def by_constant(tokens: int, rows: int, limit: int) -> float:
     return float(rows * limit)
 
 
+def by_rows(tokens: int, rows: int, limit: int) -> float:
+    """Every row counts the same, whatever its length; a fully masked row counts too, with a loss of 0.
+
+    With `masked.row_share` as the tokens' weight: the mean of the rows' means. Without: the mean of their sums.
+    Source: GRPO, arXiv:2402.03300.
+    """
+    return float(rows)
+
+
 def _symmetric(settings: Settings) -> tuple[float, float]:
     return 1.0 / float(settings["bound"]), float(settings["bound"])
 

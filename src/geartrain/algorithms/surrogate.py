@@ -54,14 +54,34 @@ def clipped_surrogate(
 
 
 def kl_penalty(
-    logprob_BT: Tensor, reference_BT: Tensor, mask_BT: Tensor, *, denominator: float, estimator: Estimator = "k3"
+    logprob_BT: Tensor,
+    reference_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    denominator: float,
+    weight_BT: Tensor | None = None,
+    estimator: Estimator = "k3",
 ) -> Tensor:
-    """Return sum(estimate) / denominator of KL(policy || reference), with the gradient of the KL itself."""
+    """Return sum(weight * estimate) / denominator of KL(policy || reference), with the gradient of the KL itself.
+
+    Args:
+        logprob_BT: policy's log-prob of each token, with gradient.
+        reference_BT: reference's log-prob of the same token; detached here.
+        mask_BT: bool, trained positions; anything may lie elsewhere.
+        denominator: of the whole optimiser step.
+        weight_BT: of each token; detached here, None weighs all alike. `masked.row_share` for a mean over rows; the
+            ratio to the sampler, without which the penalty is that of the policy only while both are the same. The
+            surrogate needs no such argument: a positive weight folds into its advantage, and here there is none.
+        estimator: see `divergence`.
+    """
     logprob_BT, reference_BT = keep(logprob_BT, mask_BT), keep(reference_BT.detach(), mask_BT)
     if estimator == "k2":  # the one whose own gradient is that of the KL
-        return masked_sum(k2(logprob_BT, reference_BT), mask_BT) / denominator
-    estimate_BT = (k1 if estimator == "k1" else k3)(logprob_BT, reference_BT)
-    return masked_sum(with_score(estimate_BT, logprob_BT), mask_BT) / denominator
+        penalty_BT = k2(logprob_BT, reference_BT)
+    else:
+        penalty_BT = with_score((k1 if estimator == "k1" else k3)(logprob_BT, reference_BT), logprob_BT)
+    if weight_BT is not None:
+        penalty_BT = penalty_BT * keep(weight_BT.detach(), mask_BT)
+    return masked_sum(penalty_BT, mask_BT) / denominator
 
 
 def kl_as_reward(behaviour_BT: Tensor, reference_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -83,6 +83,24 @@ def test_one_step_on_the_penalty_lowers_the_exact_divergence():
     assert _exact(stepped) < _exact(logits)
 
 
+@pytest.mark.parametrize("weighed", [True, False])
+def test_on_samples_of_another_policy_the_penalty_is_exact_with_the_ratio_as_weight_and_not_without(weighed):
+    logits = _logits()
+    logprob = torch.log_softmax(logits, -1)
+    sampler = torch.log(torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64))
+    ratio = (logprob - sampler).exp() if weighed else torch.ones(3, dtype=torch.float64)
+    penalty = kl_penalty(  # each token once, as often as the sampler draws it
+        logprob[None],
+        REFERENCE[None],
+        torch.ones(1, 3, dtype=torch.bool),
+        denominator=1.0,
+        weight_BT=(sampler.exp() * ratio)[None],
+    )
+    gradient, exact = _gradient(penalty, logits), _gradient(_exact(logits), logits)
+    assert (penalty.item() == pytest.approx(_exact(logits).item(), rel=1e-9)) is weighed
+    assert torch.allclose(gradient, exact, rtol=1e-9) is weighed
+
+
 def test_entropy():
     assert entropy(torch.zeros(2, 4)).tolist() == pytest.approx([1.3862944, 1.3862944])
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from geartrain.algorithms.masked import keep, masked_mean, masked_sum, standardise_by_group
+from geartrain.algorithms.masked import keep, masked_mean, masked_sum, row_share, standardise_by_group
 
 NAN = math.nan
 
@@ -15,6 +15,15 @@ def test_nan_at_a_masked_position_reaches_neither_value_nor_gradient():
     (masked_sum(value, mask) + masked_mean(value, mask)).backward()
     assert value.grad is not None
     assert value.grad.tolist() == [[1.5, 0.0, 1.5], [0.0, 0.0, 0.0]]
+
+
+def test_shares_of_a_row_turn_a_sum_into_the_sum_of_row_means():
+    value = torch.tensor([[1.0, NAN, 4.0], [7.0, NAN, NAN], [NAN, NAN, NAN]], dtype=torch.float64)
+    mask = ~value.isnan()
+    share = row_share(mask, dtype=torch.float64)
+    assert share.tolist() == [[0.5, 0.0, 0.5], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    assert masked_sum(value * share, mask).item() == 2.5 + 7.0
+    assert row_share(mask).dtype == torch.float32
 
 
 def test_standardising_pools_the_rows_of_a_group_and_no_others():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from geartrain.algorithms.evidence import Evidence, TeacherView
-from geartrain.algorithms.recipe import RECIPES, assign_credit
+from geartrain.algorithms.recipe import RECIPES, assign_credit, by_rows
 from geartrain.algorithms.surrogate import clipped_surrogate
 from geartrain.methods import METHODS, settings_of
 
@@ -216,6 +216,7 @@ def test_gear_b_is_blended_in_after_its_warm_up():
 def test_denominators():
     assert RECIPES["grpo"].denominator(120, 8, 1000) == 120
     assert RECIPES["dr_grpo"].denominator(120, 8, 1000) == 8000
+    assert by_rows(120, 8, 1000) == 8
 
 
 def test_needs():

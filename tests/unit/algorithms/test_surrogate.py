@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from geartrain.algorithms.granularity import teacher_explanation_loss
+from geartrain.algorithms.masked import row_share
 from geartrain.algorithms.surrogate import LossTally, clipped_surrogate, kl_penalty, mismatch
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
@@ -33,7 +34,17 @@ def _penalty(logprob, part, denominator):
     return kl_penalty(logprob, part["reference"], part["mask"], denominator=denominator)
 
 
-HEADS = [_surrogate, _penalty]
+def _surrogate_by_rows(logprob, part, denominator):
+    weighted = {**part, "advantage": part["advantage"] * row_share(part["mask"])}
+    return _surrogate(logprob, weighted, denominator)
+
+
+def _penalty_by_rows(logprob, part, denominator):
+    share = row_share(part["mask"])
+    return kl_penalty(logprob, part["reference"], part["mask"], denominator=denominator, weight_BT=share)
+
+
+HEADS = [_surrogate, _penalty, _surrogate_by_rows, _penalty_by_rows]
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -84,6 +95,25 @@ def test_a_trained_token_does_change_the_loss(head):
     moved = {**batch, "logprob": batch["logprob"].clone()}
     moved["logprob"][0, 0] += 0.5
     assert head(moved["logprob"], moved, 1) != head(batch["logprob"], batch, 1)
+
+
+def test_a_row_of_one_token_and_a_row_of_nine_weigh_the_same_by_rows_and_one_to_nine_by_tokens():
+    mask = torch.arange(9) < torch.tensor([[1], [9]])
+    logprob = torch.zeros(2, 9, dtype=torch.float64)
+    part = {
+        "behaviour": logprob,
+        "reference": logprob + torch.tensor([[1.0], [0.0]]),
+        "advantage": torch.tensor([[-1.0], [0.0]], dtype=torch.float64).expand(2, 9),
+        "mask": mask,
+    }
+    # one token of ten, or one row of two: its surrogate is 1 and its divergence e - 2
+    assert _surrogate(logprob, part, 10).item() == pytest.approx(1 / 10)
+    assert _penalty(logprob, part, 10).item() == pytest.approx((torch.e - 2) / 10)
+    assert _surrogate_by_rows(logprob, part, 2).item() == pytest.approx(1 / 2)
+    assert _penalty_by_rows(logprob, part, 2).item() == pytest.approx((torch.e - 2) / 2)
+    other = {**part, "advantage": part["advantage"].flip(0), "reference": part["reference"].flip(0)}
+    assert _surrogate_by_rows(logprob, other, 2).item() == pytest.approx(1 / 2)
+    assert _penalty_by_rows(logprob, other, 2).item() == pytest.approx((torch.e - 2) / 2)
 
 
 def test_the_explanation_loss_does_not_depend_on_padding():
