@@ -1,4 +1,4 @@
-"""In CI a test that is skipped is a failed one; only what needs a GPU may be."""
+"""In CI a test that is skipped is a failed one; only what needs a GPU may be. tests/parity is run by name only."""
 
 import os
 import shutil
@@ -32,6 +32,31 @@ def test_a_module_that_skips_itself_fails_in_ci(tmp_path: Path) -> None:
 
 def test_goldens_are_not_rewritten_in_ci(tmp_path: Path) -> None:
     assert "--regenerate is refused in CI" in _pytest(tmp_path, "", "true", "--regenerate")
+
+
+@pytest.mark.parametrize(
+    ("named", "collected"), [((), ["unit"]), (("tests",), ["unit"]), (("tests/parity",), ["parity"])]
+)
+def test_the_peers_are_compared_only_on_request(named: tuple[str, ...], collected: list[str], tmp_path: Path) -> None:
+    # without the peers these tests cannot be imported, and a test that is skipped is a failed one
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for folder in ("unit", "parity"):
+        (tmp_path / "tests" / folder).mkdir(parents=True)
+        (tmp_path / f"tests/{folder}/test_it.py").write_text("def test_it():\n    pass\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--collect-only",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        *named,
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert [line.split("/")[1] for line in done.stdout.splitlines() if "::" in line] == collected
 
 
 def _pytest(folder: Path, text: str, ci: str, *options: str) -> str:
