@@ -22,6 +22,7 @@ from geartrain.algorithms.surrogate import (
     distillation,
     entropy_bonus,
     kl_penalty,
+    log_ratio,
     mismatch,
 )
 from geartrain.config import PolicySection
@@ -132,11 +133,14 @@ class PolicyStep:
             )
         coefficient = self._kl_coefficient(share)
         if coefficient > 0:
+            # after the first minibatch the tokens are not this policy's own samples any more
+            ratio_BT = log_ratio(scored.logprob_BT.detach(), batch.values["behaviour"], batch.loss_BT).exp()
             loss = loss + coefficient * kl_penalty(
                 scored.logprob_BT,
                 batch.values["reference"],
                 batch.loss_BT,
                 denominator=denominator,
+                weight_BT=ratio_BT,
                 estimator=self.section.kl_estimator,
             )
         if scored.support_BTK is not None:

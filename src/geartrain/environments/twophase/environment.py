@@ -8,6 +8,7 @@ from geartrain.environments.environment import Task, ToolSpec
 from geartrain.environments.tools import render_call
 from geartrain.environments.twophase.drafts import VERBS
 from geartrain.environments.twophase.episode import SPECS, TwoPhaseEpisode
+from geartrain.environments.twophase.exact import Mdp
 from geartrain.environments.twophase.expert import TwoPhaseExpert
 from geartrain.environments.twophase.flaws import FLAWLESS, Habits
 from geartrain.environments.twophase.splits import build_splits
@@ -46,6 +47,19 @@ class TwoPhaseEnvironment:
         if task.environment != self.name:
             raise UserError(f"task {task.task_id} is of environment '{task.environment}', not '{self.name}'")
         return TwoPhaseEpisode(task, system=self._system)
+
+    def answer(self, task: Task) -> str:
+        """Return a right plan, and the verb of every stop."""
+        mdp = Mdp.of(task)
+        plan: list[int] = []
+        for decision in task.spec["decisions"]:
+            taken = plan if task.spec["truth"]["ordered"] else []  # stations are chosen once, carts are not routes
+            right = (i for i in range(len(decision["options"])) if i not in taken and mdp.fits([*plan, i]))
+            plan.append(next(right))
+        names = [d["options"][i]["name"] for d, i in zip(task.spec["decisions"], plan, strict=True)]
+        stops = [*task.spec["stops"], *([task.spec["detour"]] if task.spec["detour"] else [])]
+        verbs = [f"{stop['name']}: {VERBS[stop['state']]}" for stop in stops if stop["state"] in VERBS]
+        return f"The answer: plan {', '.join(names)}; " + ", ".join(verbs)
 
     def expert(self, task: Task, *, seed: int, flawed: bool, habits: Habits | None = None) -> TwoPhaseExpert:
         """Return the scripted expert; `habits` replaces the defaults of the flawed one."""
