@@ -57,7 +57,8 @@ def test_ids_are_kept_as_sampled_where_another_spelling_decodes_equally(llama, m
     assert len(spelled) > 1
     forced = iter([*spelled, chat.end_id])
     monkeypatch.setattr(
-        "geartrain.rollouts.sampler.draw", lambda *_, **__: (torch.tensor([next(forced)]), torch.tensor([-1.0]))
+        "geartrain.rollouts.sampler.draw",
+        lambda *_, **__: (torch.tensor([next(forced)]), torch.tensor([-1.0]), torch.tensor([0.5])),
     )
     sampler = Sampler(llama, temperature=1.0, max_new_tokens=20, rows=1, context=64, packed=True)
     sampler.begin([0], sampler.prefill([(0, [5, 6])]))

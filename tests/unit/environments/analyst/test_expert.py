@@ -55,7 +55,7 @@ def test_every_flaw_occurs(tasks: dict[str, list[Task]]) -> None:
 def test_the_flawed_expert_succeeds_about_half_of_the_time(
     environment: AnalystEnvironment, tasks: dict[str, list[Task]], play: Play
 ) -> None:
-    """40% have no flaw site, 25% one, 35% two: 0.40 + 0.25 x 0.35 + 0.35 x 0.35 ** 2 = 0.53."""
+    """30% have no flaw site, 45% one, 25% two: 0.30 + 0.45 x 0.35 + 0.25 x 0.35 ** 2 = 0.49."""
     by_sites = defaultdict(list)
     for split in SPLITS:
         outcomes = []
@@ -64,7 +64,7 @@ def test_the_flawed_expert_succeeds_about_half_of_the_time(
                 success = play(task, environment.expert(task, seed=seed, flawed=True))[1].success
                 outcomes.append(success)
                 by_sites[len(task.spec["flaws"])].append(success)
-        assert 0.42 < fmean(outcomes) < 0.64, split
+        assert 0.38 < fmean(outcomes) < 0.60, split
     assert fmean(by_sites[0]) > 0.98
     assert 0.28 < fmean(by_sites[1]) < 0.42
     assert 0.07 < fmean(by_sites[2]) < 0.18
