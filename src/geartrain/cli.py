@@ -237,6 +237,25 @@ def envs(
 
 
 @app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Explain this one and its settings; default: list them.")] = None,
+) -> None:
+    """List the algorithms that policy.recipe may name; or explain one, with its settings.
+
+    \b
+    geartrain methods
+    geartrain methods gear_b
+    geartrain run --set policy.recipe=gear_b --set policy.settings.gear_b.kappa=0.5
+    """
+    from geartrain import handbook
+    from geartrain.methods import METHODS
+
+    if name is not None:
+        _known(name, tuple(METHODS), "method")
+    print(handbook.list_methods() if name is None else handbook.describe_method(name))
+
+
+@app.command()
 def report(directory: Workspace = Path()) -> None:
     """Write the HTML report of a run, print its main numbers and where it is.
 

@@ -18,7 +18,9 @@ def geartrain(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("stage",), ("report",), ("eval",), ("envs",), ("config",)])
+@pytest.mark.parametrize(
+    "command", [(), ("run",), ("stage",), ("report",), ("eval",), ("envs",), ("methods",), ("config",)]
+)
 def test_help_teaches_with_an_example(command: tuple[str, ...]) -> None:
     shown = geartrain(*command, "--help", cwd=ROOT)
     assert shown.returncode == 0

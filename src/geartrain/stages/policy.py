@@ -95,14 +95,14 @@ class TaskWorld:
     environment: Environment
     chat: ChatFormat
 
-    def play(self, policy: Policy, iteration: int) -> list[Trajectory]:
-        """Play the siblings of the iteration's tasks."""
-        section = self.config.policy
-        indices = task_batch(len(self.train), section.tasks_per_iteration, iteration, seed=self.config.seed)
-        seed = seed_of(self.config.seed, "policy", iteration)
-        return self.play_tasks(
-            policy, [self.train[i] for i in indices], section.siblings, seed=seed, policy_version=iteration
-        )
+    def play(self, policy: Policy, iteration: int, refill: int = 0) -> list[Trajectory]:
+        """Play the siblings of the iteration's tasks; those of a refill are drawn anew, in groups of their own."""
+        section, root = self.config.policy, self.config.seed
+        order = root if not refill else seed_of(root, "refill", refill)
+        indices = task_batch(len(self.train), section.tasks_per_iteration, iteration, seed=order)
+        seed = seed_of(root, "policy", iteration)
+        tasks, suffix = [self.train[i] for i in indices], f"#{refill}" if refill else ""
+        return self.play_tasks(policy, tasks, section.siblings, seed=seed, policy_version=iteration, suffix=suffix)
 
     def play_tasks(
         self,
@@ -112,9 +112,12 @@ class TaskWorld:
         *,
         seed: int,
         policy_version: int = 0,
+        suffix: str = "",
     ) -> list[Trajectory]:
-        """Play siblings of given tasks; the group of a trajectory is its task's id."""
-        requests = [EpisodeRequest(task, sibling, task.task_id) for task in tasks for sibling in range(siblings)]
+        """Play siblings of given tasks; the group of a trajectory is its task's id and the suffix."""
+        requests = [
+            EpisodeRequest(task, sibling, task.task_id + suffix) for task in tasks for sibling in range(siblings)
+        ]
         return self._play(policy, requests, seed=seed, policy_version=policy_version)
 
     def _play(

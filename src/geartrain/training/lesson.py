@@ -5,7 +5,7 @@ Legend: N trajectories.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from geartrain.algorithms.recipe import AdvantageFn
+from geartrain.algorithms.shaping import overlong_penalty
 from geartrain.seeds import seed_of
 from geartrain.trajectory import Trajectory
 
@@ -37,6 +38,34 @@ class Scored(Protocol):
 
 
 @dataclass(frozen=True)
+class Pooled:
+    """Rewards of trajectories, from one round of play or several."""
+
+    rewards: Sequence[float | None]
+    trajectories: Sequence[Trajectory]
+    failures: Counter[str]
+
+
+def pool(rounds: Sequence[Scored]) -> Pooled:
+    """Put rounds of play together; a group lies in one round."""
+    return Pooled(
+        [reward for scored in rounds for reward in scored.rewards],
+        [trajectory for scored in rounds for trajectory in scored.trajectories],
+        sum((scored.failures for scored in rounds), Counter()),
+    )
+
+
+def shorten(scored: Scored, *, context: int, share: float) -> Pooled:
+    """Lower the rewards of long episodes, see `algorithms.shaping`."""
+    lengths = [len(trajectory.token_ids()) for trajectory in scored.trajectories]
+    rewards = [
+        None if reward is None else reward + overlong_penalty(length, limit=context, share=share)
+        for reward, length in zip(scored.rewards, lengths, strict=True)
+    ]
+    return Pooled(rewards, scored.trajectories, scored.failures)
+
+
+@dataclass(frozen=True)
 class Lesson:
     """What is trained on in one iteration."""
 
@@ -50,6 +79,22 @@ class Lesson:
     """Trajectories without a reward."""
     cut: int = 0
     """Trajectories left out because they were cut short."""
+
+    @property
+    def groups(self) -> int:
+        """Groups that carry a signal."""
+        return len({trajectory.group_id for trajectory in self.trajectories})
+
+    def first(self, groups: int) -> "Lesson":
+        """Return the lesson with its first `groups` groups alone."""
+        kept = set(list(dict.fromkeys(t.group_id for t in self.trajectories))[:groups])
+        rows = [row for row, t in enumerate(self.trajectories) if t.group_id in kept]
+        return replace(
+            self,
+            trajectories=[self.trajectories[row] for row in rows],
+            advantage_N=self.advantage_N[rows],
+            reward_N=self.reward_N[rows],
+        )
 
 
 def select_lesson(scored: Scored, advantage: AdvantageFn, *, learn_from_cut: bool = True) -> Lesson:

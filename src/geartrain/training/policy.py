@@ -26,7 +26,16 @@ from geartrain.training.checkpoint import load_checkpoint, restore_rng_state, rn
 from geartrain.training.credit import BatchCredit, CreditAssigner
 from geartrain.training.engine import Engine
 from geartrain.training.features import FrozenScores, frozen_pass, sequence_of
-from geartrain.training.lesson import Lesson, Scored, describe_lesson, select_lesson, some_groups
+from geartrain.training.lesson import (
+    Lesson,
+    Pooled,
+    Scored,
+    describe_lesson,
+    pool,
+    select_lesson,
+    shorten,
+    some_groups,
+)
 from geartrain.training.policy_step import PolicyStep
 from geartrain.training.reference import summarise
 from geartrain.training.teachers import SHARE, Hint, Teachers, frozen_copy
@@ -61,8 +70,8 @@ class Validation:
 class World(Protocol):
     """What the loop asks of the outside."""
 
-    def play(self, policy: Policy, iteration: int) -> list[Trajectory]:
-        """Play the siblings of this iteration's tasks; the same arguments give the same episodes."""
+    def play(self, policy: Policy, iteration: int, refill: int = 0) -> list[Trajectory]:
+        """Play the siblings of this iteration's tasks, or of further ones; same arguments, same episodes."""
         ...
 
     def score(self, trajectories: Sequence[Trajectory]) -> Scored:
@@ -101,7 +110,7 @@ class PolicyTrainer:
         work: Path,
     ) -> None:
         self.policy, self.assigner, self.world, self.section = policy, assigner, world, section
-        self._seed, self._work = seed, work
+        self._seed, self._work, self._context = seed, work, context
         self.reference = frozen_copy(policy.model)
         self._teachers = Teachers(
             assigner.recipe,
@@ -159,9 +168,7 @@ class PolicyTrainer:
 
     def iterate(self, iteration: int) -> Record:
         """Play, train, validate when it is time; return the record of this iteration."""
-        played = self.world.play(self.policy, iteration)
-        scored = self.world.score(played)
-        lesson = select_lesson(scored, self.assigner.recipe.advantage, learn_from_cut=self.section.learn_from_cut)
+        scored, lesson = self._play(iteration)
         record: Record = {
             "iteration": iteration,
             **self.world.describe(scored.trajectories),
@@ -178,6 +185,20 @@ class PolicyTrainer:
             self._keep_if_best(validation, done)
             record |= {"val_sampled": validation.sampled, "val_greedy": validation.greedy}
         return record
+
+    def _play(self, iteration: int) -> tuple[Pooled, Lesson]:
+        """Play until enough groups carry a signal, or as often as the method allows (dynamic sampling of DAPO)."""
+        settings, wanted = self.assigner.settings, self.section.tasks_per_iteration
+        rounds: list[Pooled] = []
+        for refill in range(1 + int(settings.get("refills", 0))):
+            scored = self.world.score(self.world.play(self.policy, iteration, refill))
+            share = float(settings.get("overlong_share", 0.0))
+            rounds.append(shorten(scored, context=self._context, share=share))
+            pooled = pool(rounds)
+            lesson = select_lesson(pooled, self.assigner.recipe.advantage, learn_from_cut=self.section.learn_from_cut)
+            if lesson.groups >= wanted:
+                break
+        return pooled, lesson.first(wanted)
 
     def _train(self, lesson: Lesson, iteration: int) -> Record:
         sequences = [sequence_of(trajectory) for trajectory in lesson.trajectories]

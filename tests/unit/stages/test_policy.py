@@ -127,10 +127,10 @@ def test_a_run_killed_twice_publishes_the_same_bytes(made, workspace, monkeypatc
     plain = policy.TaskWorld.play
 
     def run(target, deadly):
-        def play(world, model, iteration):
+        def play(world, model, iteration, refill=0):
             if iteration == deadly:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return plain(world, model, iteration)
+            return plain(world, model, iteration, refill)
 
         monkeypatch.setattr(policy.TaskWorld, "play", play)
         monkeypatch.setenv("GEARTRAIN_HOME", str(workspace / f"home of {target}"))

@@ -7,7 +7,7 @@ import pytest
 
 from geartrain.algorithms.advantage import group_relative
 from geartrain.rollouts.collect import EpisodeRequest
-from geartrain.training.lesson import describe_lesson, select_lesson
+from geartrain.training.lesson import describe_lesson, select_lesson, shorten
 from geartrain.trajectory import Trajectory
 from tests.fakes.parity import ParityPlayers, make_config, make_policy, make_tasks
 
@@ -55,3 +55,12 @@ def test_it_is_trained_on_where_that_is_asked_for(played):
 def test_nothing_but_cut_episodes_leaves_nothing(played):
     lesson = select_lesson(scores(played, ends=(0, 1, 2)), group_relative, learn_from_cut=False)
     assert (len(lesson.trajectories), len(lesson.advantage_N), lesson.cut) == (0, 0, 3)
+
+
+def test_long_episodes_are_lowered_and_failures_stay_failures(played):
+    scored = Scores([1.0, None, *[0.0] * (len(played) - 2)], played, Counter())
+    lengths = [len(trajectory.token_ids()) for trajectory in played]
+    found = shorten(scored, context=max(lengths), share=1.0)
+    assert found.rewards[1] is None
+    assert found.rewards[0] == pytest.approx(1.0 - lengths[0] / max(lengths))
+    assert shorten(scored, context=max(lengths), share=0.0).rewards == scored.rewards

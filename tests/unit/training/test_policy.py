@@ -26,10 +26,10 @@ class FragileWorld(TaskWorld):
 
     deaths: tuple[int, ...] = ()
 
-    def play(self, policy, iteration):
+    def play(self, policy, iteration, refill=0):
         if iteration in self.deaths:
             raise Killed
-        return super().play(policy, iteration)
+        return super().play(policy, iteration, refill)
 
 
 def _assigner(config, policy, recipe):
@@ -156,7 +156,7 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding(tmp_path):
 
 def test_trajectories_that_were_changed_after_sampling_stop_the_run(tmp_path):
     class Forger(FragileWorld):
-        def play(self, policy, iteration):
+        def play(self, policy, iteration, refill=0):
             def forge(turn):
                 return replace(turn, action_logprobs=[x - 0.01 for x in turn.action_logprobs])
 
@@ -187,6 +187,29 @@ def test_batches_without_signal_are_skipped_and_then_stop_the_run(tmp_path):
         trainer.iterate(iteration)
     with pytest.raises(UserError, match="nothing to learn from"):
         trainer.iterate(MAX_EMPTY_IN_A_ROW - 1)
+
+
+def test_dapo_plays_on_until_enough_groups_carry_a_signal(tmp_path):
+    rounds = []
+
+    class HalfFlat(FragileWorld):
+        def score(self, trajectories):
+            scored = super().score(trajectories)
+            rounds.append(sorted({t.group_id for t in trajectories}))
+            flat = rounds[-1][1:]  # one group of a round differs
+            rewards = [0.3 if t.group_id in flat else float(t.sibling % 2) for t in scored.trajectories]
+            return replace(scored, rewards=rewards)
+
+    settings = {"dapo": {"refills": 9, "overlong_share": 0.0}}
+    record = _trainer(tmp_path / "dapo", make_config(settings=settings), "dapo", world_type=HalfFlat).iterate(0)
+    assert len(rounds) == 3  # a batch is three groups
+    assert len({group for played in rounds for group in played}) == 9  # no group is played twice
+    assert (record["groups"], record["filtered_groups"], record["trained_trajectories"]) == (9, 6, 12)
+    rounds.clear()
+    assert _trainer(tmp_path / "grpo", make_config(), "grpo", world_type=HalfFlat).iterate(0)["groups"] == 3
+    rounds.clear()
+    few = {"dapo": {"refills": 1, "overlong_share": 0.0}}
+    assert _trainer(tmp_path / "few", make_config(settings=few), "dapo", world_type=HalfFlat).iterate(0)["groups"] == 6
 
 
 def test_failed_rewards_are_left_out_and_counted(tmp_path):
