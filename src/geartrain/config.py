@@ -258,6 +258,9 @@ class PolicySection(Section):
     """Weight of the KL to the warm start; 0 skips the reference pass. High holds the policy where it was."""
     kl_final: NonNegative | None = None
     """Its value at the end of the run, reached linearly; None keeps it."""
+    kl_place: Literal["loss", "reward"] = "loss"
+    """Where the KL is paid: in the loss, token by token, or in the reward, by the whole trajectory (k1), so that
+    siblings are compared by it too."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """All three have the KL's gradient here; k1 is noisiest, k3 never negative."""
     entropy_coefficient: NonNegative = 0.0

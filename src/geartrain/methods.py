@@ -112,6 +112,23 @@ _MIXTURE: Mapping[str, Setting] = {
     ),
     "advantage_power": Setting(1.0, "exponent of 2 sigmoid|A| - 1", "0 pulls everywhere", "only where credit is large"),
 }
+_CRITIC: Mapping[str, Setting] = {
+    "critic_steps": Setting(
+        0,
+        "steps by which the critic learns each batch's siblings after it has weighed them",
+        "0 keeps the critic of the warm start's siblings, which the policy leaves behind",
+        "fits one batch's luck",
+    ),
+    "critic_learning_rate": Setting(3e-4, "Adam's, of the critic", "stale", "follows noise"),
+    "critic_decay": Setting(
+        0.9,
+        "what the queried copy of the critic keeps of itself per iteration",
+        "0 queries the critic itself, which has just seen its own batch",
+        "1 never moves",
+        0.0,
+        1.0,
+    ),
+}
 _PAST_SELF: Mapping[str, Setting] = {
     "snapshot_share": Setting(
         0.1,
@@ -209,7 +226,16 @@ def _but(settings: Mapping[str, Setting], **defaults: Value) -> dict[str, Settin
 
 
 METHODS: Mapping[str, Method] = {
-    "grpo": Method("baseline", "reward minus the group's mean, over its deviation", "arXiv:2402.03300"),
+    "grpo": Method(
+        "baseline",
+        "reward minus the group's mean, over its deviation; every token of the batch counts alike",
+        "arXiv:2402.03300, its mean over tokens arXiv:2503.14476",
+    ),
+    "grpo_rows": Method(
+        "baseline",
+        "GRPO as printed: the mean over each trajectory's tokens, then over trajectories; favours short successes",
+        "arXiv:2402.03300",
+    ),
     "dr_grpo": Method("baseline", "GRPO without the deviation, constant denominator", "arXiv:2503.20783"),
     "rloo": Method("baseline", "reward minus the mean of the other siblings", "arXiv:2402.14740"),
     "dapo": Method(
@@ -261,7 +287,7 @@ METHODS: Mapping[str, Method] = {
         _MIXTURE,
     ),
     "gear_a_sgcd": Method(
-        "credit", "gear_a with the sibling critic as the step grain", "ours: a composition", _MIXTURE
+        "credit", "gear_a with the sibling critic as the step grain", "ours: a composition", {**_MIXTURE, **_CRITIC}
     ),
     "gear_b": Method(
         "credit",
@@ -276,7 +302,10 @@ METHODS: Mapping[str, Method] = {
         _PRIVILEGED,
     ),
     "sgcd_s": Method(
-        "credit", "weighs turns by a critic of sibling contrasts", "an article on SGCD, repaired", _GRAINS
+        "credit",
+        "weighs turns by a critic of sibling contrasts",
+        "an article on SGCD, repaired",
+        {**_GRAINS, **_CRITIC},
     ),
     "sgcd_p": Method(
         "credit",

@@ -53,7 +53,7 @@ def test_every_setting_that_the_maths_reads_exists() -> None:
     ("policy", "expected"),
     [
         ({"recipe": "gear_c"}, r"policy.recipe: no method 'gear_c'; did you mean 'gear_"),
-        ({"recipe": "sarsa_1"}, r"there is grpo, dr_grpo"),
+        ({"recipe": "sarsa_1"}, r"there is grpo, grpo_rows"),
         ({"settings": {"gear": {}}}, r"settings.gear: no method 'gear'; did you mean 'gear_"),
         ({"settings": {"gear_b": {"kapa": 1}}}, r"settings.gear_b: kapa: no setting of gear_b; did you mean 'kappa'"),
         ({"settings": {"gear_b": {"kappa": -1}}}, r"kappa is -1.0, expected 0 to 10"),

@@ -83,6 +83,8 @@ class Recipe:
     """Whether a value head predicts returns."""
     policy_gradient: bool = True
     """False: the loss is the distillation alone."""
+    row_mean: bool = False
+    """Whether a token counts 1 / (tokens of its trajectory), in every head of the loss; goes with `by_rows`."""
 
     @property
     def needs_critic(self) -> bool:
@@ -96,6 +98,7 @@ _SIBLINGS = Recipe(weigh=by_siblings, bounds=_upwards, teacher="siblings")
 
 RECIPES: Mapping[str, Recipe] = {
     "grpo": Recipe(),
+    "grpo_rows": Recipe(denominator=by_rows, row_mean=True),
     "dr_grpo": Recipe(advantage=without_scale, denominator=by_constant),
     "rloo": Recipe(advantage=leave_one_out),
     "dapo": Recipe(),

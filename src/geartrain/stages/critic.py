@@ -12,8 +12,8 @@ from geartrain.progress import track
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.training.critic import (
     CriticData,
+    Labelling,
     judge_critic,
-    label_turns,
     shuffle_labels,
     split_by_task,
     train_critic,
@@ -37,14 +37,8 @@ def run(job: Job) -> Metrics:
     trajectories = list(read_trajectories(job.inputs["collect"] / "trajectories.parquet"))
     policy = load_policy(job.inputs["warm_start"], dtype=config.model.dtype, context=config.model.context)
     features = _features(policy, section, trajectories, output)
-    data = label_turns(
-        trajectories,
-        features,
-        shrinkage=section.shrinkage,
-        subgoal_credit=section.subgoal_credit,
-        clip=section.clip,
-        similarity=section.similarity,
-    )
+    labelling = Labelling(section.shrinkage, section.subgoal_credit, section.clip, section.similarity)
+    data = labelling.label(trajectories, features)
     training, validation = split_by_task(data, validation_share=section.validation_share, seed=config.seed)
     settings: dict[str, Any] = {
         "hidden": section.hidden,
@@ -67,6 +61,7 @@ def run(job: Job) -> Metrics:
         {
             "features": "warm_start" if section.encoder is None else "encoder",
             "reliability": max(0.0, judged["correlation"] or 0.0),
+            "labels": vars(labelling),
             **metrics,
         },
     )

@@ -17,10 +17,12 @@ from geartrain.algorithms.granularity import fuse, pull
 from geartrain.algorithms.recipe import Credit, Recipe, assign_credit
 from geartrain.errors import UserError
 from geartrain.models.heads import CriticHead, load_critic_head
+from geartrain.training.critic import Labelling
 from geartrain.training.evidence import gather
 from geartrain.training.features import Encoder, FrozenScores, TextEncoder, TurnFeatures
 from geartrain.training.learners import Granularity, Mixture, Values
 from geartrain.training.lesson import Lesson
+from geartrain.training.online_critic import OnlineCritic
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Critic:
     """Correlation with its labels on held-out tasks, in [0, 1]."""
     encoder: Encoder | None
     """None reads the reference model's hidden states."""
+    labelling: Labelling | None = None
+    """How its labels were made, to go on learning; None: it stays as it is."""
 
 
 def load_critic(folder: Path, decode: Callable[[list[int]], str]) -> Critic:
@@ -43,8 +47,9 @@ def load_critic(folder: Path, decode: Callable[[list[int]], str]) -> Critic:
     try:
         record = json.loads((folder / "critic.json").read_text(encoding="utf-8"))
         encoder = None if record["features"] == "warm_start" else TextEncoder(folder / "encoder", decode)
-        return Critic(load_critic_head(folder / "critic.safetensors"), float(record["reliability"]), encoder)
-    except (OSError, ValueError, KeyError) as error:
+        head = load_critic_head(folder / "critic.safetensors")
+        return Critic(head, float(record["reliability"]), encoder, Labelling(**record["labels"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder}: no critic in this folder ({error!r:.200}). Run the stage `critic`.") from error
 
 
@@ -58,6 +63,8 @@ class BatchCredit:
     """Hidden states before the turns: inputs of what is learned."""
     critic_S: Tensor | None
     mixture_SK: Tensor | None
+    critic_features: Sequence[TurnFeatures] = ()
+    """What the critic read."""
 
     def advantage(self, row: int, length: int) -> Tensor:
         """Return the weighted advantage of one trajectory, [length]."""
@@ -79,7 +86,13 @@ class CreditAssigner:
     ) -> None:
         assert critic is not None or not recipe.needs_critic, "the recipe needs a critic"
         self.recipe, self.settings = recipe, settings
-        self.critic = critic if recipe.needs_critic else None
+        self.critic: OnlineCritic | None = None
+        self._encoder: Encoder | None = None
+        if critic is not None and recipe.needs_critic:
+            self._encoder = critic.encoder
+            self.critic = OnlineCritic(
+                critic.head, critic.reliability, critic.labelling, settings, iterations=iterations
+            )
         self.mixture: Mixture | None = None
         self.values: Values | None = None
         self.granularity: Granularity | None = None
@@ -93,8 +106,8 @@ class CreditAssigner:
     @property
     def needs_hidden(self) -> bool:
         """Whether the reference pass must return hidden states."""
-        own_critic = self.critic is not None and self.critic.encoder is None
-        return own_critic or any(learner is not None for learner in self._learners().values())
+        own_critic = self.critic is not None and self._encoder is None
+        return own_critic or any(learner is not None for learner in self._heads().values())
 
     def assign(
         self,
@@ -117,32 +130,35 @@ class CreditAssigner:
         )
         features = self._features(lesson, reference)
         critic_S, state_SH, mixture_SK = None, None, None
+        read: Sequence[TurnFeatures] = ()
         if self.critic is not None:
-            own = features if self.critic.encoder is None else self.critic.encoder(lesson.trajectories)
-            with torch.no_grad():
-                critic_S = self.critic.head(_join(own, "state_SH"), _join(own, "action_SH"))
+            read = features if self._encoder is None else self._encoder(lesson.trajectories)
+            critic_S = self.critic(read)
             evidence = replace(
                 evidence, critic_NT=evidence.spread(critic_S), critic_reliability=self.critic.reliability
             )
-        if any(learner is not None for learner in self._learners().values()):
+        if any(learner is not None for learner in self._heads().values()):
             state_SH = _join(features, "state_SH")
             evidence = self._with_learned(evidence, state_SH)
             mixture_SK = None if self.mixture is None else self.mixture(state_SH)
         mixture_NTK = None if mixture_SK is None else evidence.spread(mixture_SK)
         credit = assign_credit(self.recipe, replace(evidence, teacher=teacher), mixture_NTK, settings=self.settings)
-        return BatchCredit(credit, evidence, state_SH, critic_S, mixture_SK)
+        return BatchCredit(credit, evidence, state_SH, critic_S, mixture_SK, read)
 
     def learn(
-        self, batch: BatchCredit, rows: Sequence[int] = (), gap: Sequence[Tensor] = ()
+        self, lesson: Lesson, batch: BatchCredit, rows: Sequence[int] = (), gap: Sequence[Tensor] = ()
     ) -> dict[str, float | None]:
         """Teach what is learned on trajectories that have been weighed already; return losses from before.
 
         Args:
+            lesson: what was weighed.
             batch: from `assign`.
             rows: trajectories that an EMA teacher has scored; whole groups.
             gap: log teacher - log student at each sampled id, [T] per entry of `rows`.
         """
         losses: dict[str, float | None] = {}
+        if self.critic is not None:
+            losses |= self.critic.fit(lesson.trajectories, batch.critic_features)
         if batch.state_SH is None:
             return losses
         if self.mixture is not None and batch.credit.grain_NTK is not None:
@@ -203,8 +219,12 @@ class CreditAssigner:
             if learner is not None:
                 learner.load_state_dict(state[name])
 
-    def _learners(self) -> dict[str, Mixture | Values | Granularity | None]:
+    def _heads(self) -> dict[str, Mixture | Values | Granularity | None]:
+        """What reads the hidden states before the turns."""
         return {"mixture": self.mixture, "values": self.values, "granularity": self.granularity}
+
+    def _learners(self) -> dict[str, Mixture | Values | Granularity | OnlineCritic | None]:
+        return {**self._heads(), "critic": self.critic}
 
     def _with_learned(self, evidence: Evidence, state_SH: Tensor) -> Evidence:
         if self.values is not None:

@@ -116,6 +116,20 @@ def label_turns(
     return _concatenate(parts)
 
 
+@dataclass(frozen=True)
+class Labelling:
+    """How turns are labelled, as the critic was trained; see `algorithms.sibling`."""
+
+    shrinkage: float
+    subgoal_credit: float
+    clip: float
+    similarity: float | None = None
+
+    def label(self, trajectories: Sequence[Trajectory], features: Sequence[TurnFeatures]) -> CriticData:
+        """Label every turn by the contrast with its siblings; turns come out group by group."""
+        return label_turns(trajectories, features, **vars(self))
+
+
 def split_by_task(data: CriticData, *, validation_share: float, seed: int) -> tuple[CriticData, CriticData]:
     """Return (training, validation) turns; a task lies on one side.
 

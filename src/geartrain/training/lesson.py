@@ -65,6 +65,12 @@ def shorten(scored: Scored, *, context: int, share: float) -> Pooled:
     return Pooled(rewards, scored.trajectories, scored.failures)
 
 
+def charge(scored: Scored, penalties: Sequence[float]) -> Pooled:
+    """Lower each reward by what its trajectory has to pay."""
+    rewards = [None if r is None else r - p for r, p in zip(scored.rewards, penalties, strict=True)]
+    return Pooled(rewards, scored.trajectories, scored.failures)
+
+
 @dataclass(frozen=True)
 class Lesson:
     """What is trained on in one iteration."""

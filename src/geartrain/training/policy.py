@@ -17,6 +17,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from geartrain.algorithms.schedule import linear
+from geartrain.algorithms.surrogate import kl_as_reward
 from geartrain.config import PolicySection
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy
@@ -30,6 +32,7 @@ from geartrain.training.lesson import (
     Lesson,
     Pooled,
     Scored,
+    charge,
     describe_lesson,
     pool,
     select_lesson,
@@ -193,16 +196,33 @@ class PolicyTrainer:
         for refill in range(1 + int(settings.get("refills", 0))):
             scored = self.world.score(self.world.play(self.policy, iteration, refill))
             share = float(settings.get("overlong_share", 0.0))
-            rounds.append(shorten(scored, context=self._context, share=share))
+            rounds.append(self._charge_kl(shorten(scored, context=self._context, share=share), iteration))
             pooled = pool(rounds)
             lesson = select_lesson(pooled, self.assigner.recipe.advantage, learn_from_cut=self.section.learn_from_cut)
             if lesson.groups >= wanted:
                 break
         return pooled, lesson.first(wanted)
 
+    def _charge_kl(self, scored: Pooled, iteration: int) -> Pooled:
+        """Let each trajectory pay for its distance to the warm start, where the KL is part of the reward."""
+        coefficient = linear(self.section.kl_coefficient, self.section.kl_final, self._share(iteration))
+        if self.section.kl_place == "loss" or coefficient == 0.0:
+            return scored
+        sequences = [sequence_of(trajectory) for trajectory in scored.trajectories]
+        found = frozen_pass(
+            self.reference, scored.trajectories, sequences, microbatch_tokens=self.section.microbatch_tokens
+        )
+        pairs = zip(sequences, found, strict=True)
+        rewards = [kl_as_reward(s.values["behaviour"], f.logprob_T, s.loss_T) for s, f in pairs]
+        return charge(scored, [-coefficient * float(reward_T.sum()) for reward_T in rewards])
+
+    def _share(self, iteration: int) -> float:
+        """Return the share of the run that is over when an iteration begins."""
+        return iteration / max(1, self.section.iterations)
+
     def _train(self, lesson: Lesson, iteration: int) -> Record:
         sequences = [sequence_of(trajectory) for trajectory in lesson.trajectories]
-        share, hint = iteration / max(1, self.section.iterations), self._hint(lesson.trajectories)
+        share, hint = self._share(iteration), self._hint(lesson.trajectories)
         self._teachers.begin(iteration)
         reference = self._reference_pass(lesson.trajectories, sequences)
         batch = self._assign(lesson, sequences, reference, hint, share)
@@ -210,7 +230,7 @@ class PolicyTrainer:
         rows: list[int] = []
         if self.assigner.explains_teacher:
             rows = some_groups(lesson.trajectories, share=SHARE, seed=seed_of(self._seed, "teacher", iteration))
-        record |= self.assigner.learn(batch, rows, self._teachers.gap(lesson.trajectories, sequences, rows))
+        record |= self.assigner.learn(lesson, batch, rows, self._teachers.gap(lesson.trajectories, sequences, rows))
         prepared = [
             replace(sequence, values={**sequence.values, "advantage": batch.advantage(row, len(sequence))})
             for row, sequence in enumerate(sequences)
@@ -232,8 +252,8 @@ class PolicyTrainer:
         """Return the credit that a lesson would be given now, without learning from it."""
         sequences = [sequence_of(trajectory) for trajectory in lesson.trajectories]
         reference = self._reference_pass(lesson.trajectories, sequences)
-        share = len(self.history) / max(1, self.section.iterations)
-        return self._assign(lesson, sequences, reference, self._hint(lesson.trajectories), share)
+        hint = self._hint(lesson.trajectories)
+        return self._assign(lesson, sequences, reference, hint, self._share(len(self.history)))
 
     def _assign(
         self,

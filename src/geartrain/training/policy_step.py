@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from geartrain.algorithms.evidence import Settings
+from geartrain.algorithms.masked import row_share
 from geartrain.algorithms.recipe import Recipe
 from geartrain.algorithms.saliency import with_tail
 from geartrain.algorithms.schedule import linear
@@ -112,19 +113,16 @@ class PolicyStep:
             entropy_gradient=entropy > 0,
             support_BTK=batch.values.get("support"),
         )
-        loss = self._loss(batch, scored, denominator, share)
-        if entropy > 0:
-            assert scored.entropy_BT is not None
-            loss = loss - entropy * entropy_bonus(scored.entropy_BT, batch.loss_BT, denominator=denominator)
-        return loss, (batch, scored.logprob_BT.detach())
+        return self._loss(batch, scored, denominator, share), (batch, scored.logprob_BT.detach())
 
     def _loss(self, batch: Batch, scored: TokenScores, denominator: float, share: float) -> Tensor:
+        counts_BT = row_share(batch.loss_BT) if self.recipe.row_mean else batch.loss_BT.float()
         loss = 0.0 * scored.logprob_BT.sum()
         if self.recipe.policy_gradient:
             loss = clipped_surrogate(
                 scored.logprob_BT,
                 batch.values["behaviour"],
-                batch.values["advantage"],
+                batch.values["advantage"] * counts_BT,
                 batch.loss_BT,
                 denominator=denominator,
                 clip_low=self.section.clip_low,
@@ -132,7 +130,7 @@ class PolicyStep:
                 whole_sequence=self.section.ratio == "sequence",
             )
         coefficient = self._kl_coefficient(share)
-        if coefficient > 0:
+        if coefficient > 0 and self.section.kl_place == "loss":
             # after the first minibatch the tokens are not this policy's own samples any more
             ratio_BT = log_ratio(scored.logprob_BT.detach(), batch.values["behaviour"], batch.loss_BT).exp()
             loss = loss + coefficient * kl_penalty(
@@ -140,21 +138,27 @@ class PolicyStep:
                 batch.values["reference"],
                 batch.loss_BT,
                 denominator=denominator,
-                weight_BT=ratio_BT,
+                weight_BT=ratio_BT * counts_BT,
                 estimator=self.section.kl_estimator,
             )
         if scored.support_BTK is not None:
-            final = float(self.settings.get("distil_final", -1.0))
-            weight = linear(float(self.settings["distil"]), None if final < 0 else final, share)
-            loss = loss + weight * distillation(
+            loss = loss + self._distil_weight(share) * distillation(
                 with_tail(scored.support_BTK, batch.values["support"]),
                 batch.values["teacher"],
-                batch.values["pull"],
+                batch.values["pull"] * counts_BT,
                 batch.loss_BT,
                 denominator=denominator,
                 direction=str(self.settings["distil_direction"]),  # type: ignore[arg-type]
             )
+        entropy = linear(self.section.entropy_coefficient, self.section.entropy_final, share)
+        if scored.entropy_BT is not None:
+            weighed_BT = scored.entropy_BT * counts_BT
+            loss = loss - entropy * entropy_bonus(weighed_BT, batch.loss_BT, denominator=denominator)
         return loss
+
+    def _distil_weight(self, share: float) -> float:
+        final = float(self.settings.get("distil_final", -1.0))
+        return linear(float(self.settings["distil"]), None if final < 0 else final, share)
 
     def _tell(self, tally: LossTally, batch: Batch, logprob_BT: Tensor) -> None:
         behaviour_BT = batch.values["behaviour"]

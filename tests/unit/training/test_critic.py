@@ -1,11 +1,14 @@
+import copy
 import json
 
 import pytest
 import torch
 
 from geartrain.errors import UserError
+from geartrain.models.heads import CriticHead
 from geartrain.training.critic import (
     CriticData,
+    Labelling,
     action_key,
     judge_critic,
     label_turns,
@@ -15,6 +18,7 @@ from geartrain.training.critic import (
     train_critic,
 )
 from geartrain.training.features import TurnFeatures
+from geartrain.training.online_critic import OnlineCritic
 from geartrain.trajectory import ToolCall, ToolResult, Trajectory, Turn
 
 
@@ -142,3 +146,50 @@ def test_pearson():
     assert pearson(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 4.0, 6.1])) == pytest.approx(1.0, abs=1e-3)
     assert pearson(torch.tensor([1.0, 1.0]), torch.tensor([0.0, 1.0])) is None
     assert pearson(torch.tensor([1.0]), torch.tensor([2.0])) is None
+
+
+def _online(steps, reliability=0.5):
+    torch.manual_seed(0)
+    settings = {"critic_steps": steps, "critic_learning_rate": 1e-2, "critic_decay": 0.5}
+    labelling = Labelling(shrinkage=1.0, subgoal_credit=0.5, clip=5.0)
+    return OnlineCritic(CriticHead(4, hidden=8), reliability, labelling, settings, iterations=20)
+
+
+def _batch(seed):
+    """Siblings whose first action decides: the features show it."""
+    generator = torch.Generator().manual_seed(seed)
+    trajectories, features = [], []
+    for sibling in range(8):
+        good = sibling % 2 == 0
+        turns = [_turn("ask", what="a" if good else "b"), _turn("finish")]
+        trajectories.append(_trajectory(sibling, turns, good, task=f"t{seed}"))
+        state = torch.randn(2, 4, generator=generator)
+        action = torch.randn(2, 4, generator=generator)
+        action[0, 0] = 2.0 if good else -2.0
+        features.append(TurnFeatures(state, action))
+    return trajectories, features
+
+
+def test_an_online_critic_is_judged_by_batches_that_it_has_not_seen_and_then_learns_them():
+    critic = _online(steps=8)
+    found = [critic.fit(*_batch(seed)) for seed in range(15)]
+    assert found[-1]["critic_correlation"] > 0.6 > abs(found[0]["critic_correlation"])
+    assert found[-1]["critic_loss"] < 0.5 * found[0]["critic_loss"]
+    assert critic.reliability == pytest.approx(found[-1]["critic_reliability"])
+
+
+def test_the_queried_copy_lags_behind_and_a_restored_critic_goes_on_alike():
+    critic, other = _online(steps=4), _online(steps=4)
+    critic.fit(*_batch(0))
+    assert not torch.equal(critic.target.outer.weight, critic.head.outer.weight)
+    other.load_state_dict(copy.deepcopy(critic.state_dict()))
+    assert other.fit(*_batch(1)) == critic.fit(*_batch(1))
+    assert torch.equal(other(_batch(2)[1]), critic(_batch(2)[1]))
+
+
+def test_without_steps_a_critic_stays_as_it_was_trained():
+    critic = _online(steps=0)
+    before = critic(_batch(0)[1])
+    assert critic.fit(*_batch(0)) == {}
+    assert torch.equal(critic(_batch(0)[1]), before)
+    assert (critic.reliability, critic.state_dict()) == (0.5, {})

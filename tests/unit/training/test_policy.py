@@ -11,6 +11,7 @@ from geartrain.methods import settings_of
 from geartrain.models.heads import CriticHead
 from geartrain.rewards.mix import RewardMix
 from geartrain.stages.policy import TaskWorld
+from geartrain.training.batch import make_sequence, microbatches
 from geartrain.training.credit import CreditAssigner, Critic
 from geartrain.training.lesson import task_batch
 from geartrain.training.policy import MAX_EMPTY_IN_A_ROW, PolicyTrainer
@@ -210,6 +211,41 @@ def test_dapo_plays_on_until_enough_groups_carry_a_signal(tmp_path):
     rounds.clear()
     few = {"dapo": {"refills": 1, "overlong_share": 0.0}}
     assert _trainer(tmp_path / "few", make_config(settings=few), "dapo", world_type=HalfFlat).iterate(0)["groups"] == 6
+
+
+def test_the_kl_may_be_paid_in_the_reward_by_the_whole_trajectory(tmp_path):
+    trainer = _trainer(tmp_path, make_config(kl_coefficient=0.5, kl_place="reward", kl_final=0.0), "rloo")
+    free, _ = _trainer(tmp_path, make_config(kl_coefficient=0.0), "rloo")._play(0)
+    unmoved, _ = trainer._play(0)
+    assert unmoved.rewards == pytest.approx(free.rewards, abs=1e-4)  # the policy is the warm start
+    with torch.no_grad():
+        trainer.reference.get_output_embeddings().weight.mul_(0.0)  # now it is uniform
+    charged, _ = trainer._play(0)
+    vocabulary = trainer.policy.model.config.vocab_size
+    for before, after, trajectory in zip(free.rewards, charged.rewards, charged.trajectories, strict=True):
+        k1 = sum(sum(turn.action_logprobs) + len(turn.action_ids) * math.log(vocabulary) for turn in trajectory.turns)
+        assert after == pytest.approx(before - 0.5 * k1, abs=1e-3)
+
+
+def test_a_mean_over_rows_counts_every_trajectory_alike_in_every_head(tmp_path):
+    trainer = _trainer(tmp_path, make_config(kl_coefficient=0.2, entropy_coefficient=0.1, minibatches=1), "grpo_rows")
+    sequences = []
+    for length, advantage in ((3, 1.0), (9, -0.5)):
+        sequence = make_sequence([5] * (length + 1), [False] + [True] * length)
+        values = {"behaviour": torch.full((length + 1,), -5.0), "advantage": torch.full((length + 1,), advantage)}
+        sequences.append(replace(sequence, values={**values, "reference": torch.full((length + 1,), -4.0)}))
+
+    def gradient(chosen, denominator):
+        total = 0.0
+        for batch in microbatches(chosen, budget=1):
+            loss, _ = trainer._step._piece(batch, 1.0, denominator, 0.0)
+            total = total + loss
+        return torch.autograd.grad(total, trainer.policy.model.model.norm.weight)[0]
+
+    both = gradient(sequences, 2.0)
+    apart = 0.5 * (gradient(sequences[:1], 1.0) + gradient(sequences[1:], 1.0))
+    assert torch.allclose(both, apart, atol=1e-7)
+    assert trainer.assigner.recipe.denominator(12, 2, 1000) == 2.0
 
 
 def test_failed_rewards_are_left_out_and_counted(tmp_path):
