@@ -268,6 +268,10 @@ class PolicySection(Section):
     entropy_final: NonNegative | None = None
     """Its value at the end of the run, reached linearly; None keeps it."""
     gradient_clip: Positive = 1.0
+    reference_url: str | None = None
+    """OpenAI-compatible server that summarises siblings for sgcd_p; None: built-in rules. Its key: environment."""
+    reference_model: str = "default"
+    """Model that the server is asked for."""
     reward_model_weight: NonNegative = 0.1
     """Spread of the learned reward within a group against that of the verified one (1.0). However high, no failure
     overtakes a success; 0 does not load the reward model."""

@@ -41,6 +41,7 @@ from geartrain.training.lesson import (
 )
 from geartrain.training.policy_step import PolicyStep
 from geartrain.training.reference import summarise
+from geartrain.training.reference_server import ServerReference
 from geartrain.training.teachers import SHARE, Hint, Teachers, frozen_copy
 from geartrain.trajectory import Trajectory
 
@@ -137,6 +138,10 @@ class PolicyTrainer:
         )
         self._step = PolicyStep(policy.model, self._engine, section, assigner.recipe, assigner.settings, context)
         self._empty_in_a_row = 0
+        self._server: ServerReference | None = None
+        if assigner.recipe.teacher == "siblings" and section.reference_url is not None:
+            self._server = ServerReference(section.reference_url, section.reference_model)
+        self._summarise: Callable[[Sequence[Trajectory]], str | None] = self._server or summarise
         self.history: list[Record] = []
         self.best: Validation | None = None
         self.best_iteration = -1
@@ -246,6 +251,8 @@ class PolicyTrainer:
             share=share,
         )
         self._teachers.end()
+        if self._server is not None:
+            record["reference_failures"] = dict(self._server.failures)
         return record
 
     def weigh(self, lesson: Lesson) -> BatchCredit:
@@ -272,7 +279,7 @@ class PolicyTrainer:
             groups: dict[str, list[Trajectory]] = {}
             for trajectory in trajectories:
                 groups.setdefault(trajectory.group_id, []).append(trajectory)
-            told = {name: summarise(siblings) for name, siblings in groups.items()}
+            told = {name: self._summarise(siblings) for name, siblings in groups.items()}
 
             def from_siblings(trajectory: Trajectory) -> list[int] | None:
                 text = told[trajectory.group_id]

@@ -24,14 +24,14 @@ _KEPT = 160
 
 def summarise(siblings: Sequence[Trajectory]) -> str | None:
     """Return the reference of one group, or None when its outcomes are all alike."""
-    successes = sorted((t for t in siblings if t.success), key=lambda t: len(t.turns))[:SUCCESSES]
-    failures = sorted((t for t in siblings if not t.success), key=lambda t: -len(t.turns))[:FAILURES]
+    chosen = choose(siblings)
+    successes, failures = [t for t in chosen if t.success], [t for t in chosen if not t.success]
     if not successes or not failures:
         return None
     best = successes[0]
     lines = [
         "Checks that successful attempts met: " + "; ".join(sanitise(goal) for goal in _goals(best)),
-        "A good way: " + " > ".join(_clause(turn) for turn in best.turns),
+        "A good way: " + " > ".join(clause(turn) for turn in best.turns),
     ]
     for failure in failures:
         where = _deviation(best, failure)
@@ -40,6 +40,13 @@ def summarise(siblings: Sequence[Trajectory]) -> str | None:
     lines.append("Attempts part at step " + ", ".join(map(str, places)))
     lines.append(f"Values are masked as {MASK}")
     return "\n".join(lines)
+
+
+def choose(siblings: Sequence[Trajectory]) -> list[Trajectory]:
+    """Return what is summarised: the shortest successes, then the longest failures (the paper's rule for overflow)."""
+    successes = sorted((t for t in siblings if t.success), key=lambda t: len(t.turns))[:SUCCESSES]
+    failures = sorted((t for t in siblings if not t.success), key=lambda t: -len(t.turns))[:FAILURES]
+    return successes + failures
 
 
 def sanitise(text: str) -> str:
@@ -51,7 +58,8 @@ def _goals(trajectory: Trajectory) -> list[str]:
     return [goal for turn in trajectory.turns for goal in turn.subgoals]
 
 
-def _clause(turn: Turn) -> str:
+def clause(turn: Turn) -> str:
+    """Return one turn's call with its values masked."""
     if turn.call is None:
         return "no call"
     arguments = ", ".join(sanitise(str(value))[:_KEPT] for value in turn.call.arguments.values())
@@ -67,7 +75,7 @@ def _deviation(success: Trajectory, failure: Trajectory) -> int:
 
 def _reason(success: Trajectory, failure: Trajectory, where: int) -> str:
     turn = failure.turns[where]
-    what = f"it did {_clause(turn)} instead of {_clause(success.turns[where])}"
+    what = f"it did {clause(turn)} instead of {clause(success.turns[where])}"
     errors = [later.result.error for later in failure.turns[where:] if later.result.error]
     if errors:
         return f"{what}, and met {errors[0].replace('_', ' ')}"

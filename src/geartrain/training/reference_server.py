@@ -1,0 +1,89 @@
+"""The credit reference of SGCD-P written by a language model behind any OpenAI-compatible server.
+
+What is sent holds no literal: sibling traces are masked first, and the answer is
+masked again before the teacher reads it. A server that fails costs nothing but
+its summary: the rules of `reference` take over, and the failure is counted.
+
+Source: SGCD, arXiv:2606.12634; prompt and fall-back: ours.
+"""
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from geartrain.errors import UserError
+from geartrain.training.reference import choose, clause, sanitise, summarise
+from geartrain.trajectory import Trajectory
+
+KEY = "GEARTRAIN_REFERENCE_KEY"
+"""Environment variable with the server's key; never a setting, never logged."""
+TIMEOUT = 60.0
+LIMIT = 1200
+"""Characters of an answer that are kept."""
+INSTRUCTIONS = (
+    "You compare several attempts of one agent at one task. Answer with five short lines: 1. checks that successful "
+    "attempts met, 2. good steps that can be reused, 3. steps at which failed attempts went wrong and why, 4. the step "
+    "numbers at which attempts part, 5. which values are masked. Name no value of the data."
+)
+
+
+@dataclass
+class ServerReference:
+    """Asks a server; falls back to rules."""
+
+    url: str
+    """Base address, such as http://127.0.0.1:8000/v1."""
+    model: str
+    failures: Counter[str] = field(default_factory=Counter)
+    """What went wrong so far, by kind."""
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise UserError(
+                f"policy.reference_url: {self.url!r} is no http(s) address, such as http://127.0.0.1:8000/v1"
+            )
+
+    def __call__(self, siblings: Sequence[Trajectory]) -> str | None:
+        """Return the reference of one group, or None when its outcomes are all alike."""
+        rules = summarise(siblings)
+        if rules is None:
+            return None
+        try:
+            answer = self._ask(_describe(siblings))
+        except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+            self.failures[type(error).__name__] += 1
+            return rules
+        if not answer.strip():
+            self.failures["empty"] += 1
+            return rules
+        return sanitise(answer.strip())[:LIMIT]
+
+    def _ask(self, text: str) -> str:
+        body = {
+            "model": self.model,
+            "temperature": 0,
+            "messages": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}],
+        }
+        headers = {"Content-Type": "application/json"}
+        if os.environ.get(KEY):
+            headers["Authorization"] = f"Bearer {os.environ[KEY]}"
+        request = urllib.request.Request(  # noqa: S310 - http(s) alone, see __post_init__
+            f"{self.url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers
+        )
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310
+            found: Any = json.loads(response.read(10**6))
+        return str(found["choices"][0]["message"]["content"])
+
+
+def _describe(siblings: Sequence[Trajectory]) -> str:
+    parts = []
+    for number, trajectory in enumerate(choose(siblings), start=1):
+        outcome = "succeeded" if trajectory.success else "failed"
+        steps = [f"{i}. {clause(turn)} -> {turn.result.error or 'ok'}" for i, turn in enumerate(trajectory.turns, 1)]
+        parts.append(f"Attempt {number} {outcome}:\n" + "\n".join(steps))
+    return "\n\n".join(parts)
