@@ -287,6 +287,9 @@ class PolicySection(Section):
     """Step reward of a call that was answered by an error."""
     validate_every: Count = 5
     """Iterations between greedy evaluations on `val`; the best checkpoint is kept."""
+    patience: Count | None = None
+    """Validations without improvement before the run ends; null never ends it early. Low saves time, and may stop at a
+    bad draw of a small `val`; a cosine schedule is cut off where it stands."""
     checkpoint_every: Count = 1
     """Iterations between checkpoints; a killed run repeats at most this many."""
 

@@ -46,6 +46,11 @@ def track(
             advance(1)
 
 
+def note(message: str, *, stream: TextIO | None = None) -> None:
+    """Print one line that people should read while the work goes on, on stderr; a live bar stays below it."""
+    print(message, file=sys.stderr if stream is None else stream, flush=True)
+
+
 class PlainLines:
     """Progress for logs: at most one line per `every` seconds, and one at the end."""
 

@@ -1,5 +1,8 @@
 """Per-token log-probs of a causal LM, whatever the padding, without a batch's worth of logits.
 
+Everything is float32 at least: in a model of half precision the logits are widened, in one of float64 all stays as
+it is.
+
 Legend: B rows, T positions, N chosen positions, H width, V vocabulary.
 """
 
@@ -24,15 +27,15 @@ class TokenScores:
     """What `token_logprobs` returns."""
 
     logprob_BT: Tensor
-    """float32; 0 where there is no prefix (column 0, padding) or nothing was asked."""
+    """0 where there is no prefix (column 0, padding) or nothing was asked."""
     entropy_BT: Tensor | None
-    """float32, nats, of the distribution that position t was drawn from; with gradient where that was asked for."""
+    """Nats, of the distribution that position t was drawn from; with gradient where that was asked for."""
     hidden_BTH: Tensor | None
     """Last hidden state, after the final norm."""
     top_BTK: Tensor | None = None
     """int64, the likeliest ids, likeliest first; -1 where nothing was asked."""
     support_BTK: Tensor | None = None
-    """float32 log-probs of the ids that were asked for (of the top, if those were)."""
+    """Log-probs of the ids that were asked for (of the top, if those were)."""
 
 
 def token_logprobs(
@@ -52,8 +55,8 @@ def token_logprobs(
 ) -> TokenScores:
     """Log-prob of ids[b, t] given ids[b, :t], at `temperature`, the same whatever the padding.
 
-    Rows may be padded on either side, never inside. Log-softmax runs in float32 over
-    chunks of positions, recomputed in the backward pass, so the logits of a big batch
+    Rows may be padded on either side, never inside. Log-softmax runs in float32 (float64 for
+    such a model) over chunks of positions, recomputed in the backward pass, so the logits of a big batch
     never exist at once.
 
     Arguments:
@@ -84,7 +87,7 @@ def token_logprobs(
     logprob_N, entropy_N, top_NK, chosen_NK = _score_chunks(
         head, before_NH, target_N, support_NK, chunk, temperature=temperature, entropy=entropy, top=top
     )
-    zero_BT = torch.zeros(ids_BT.shape, dtype=torch.float32, device=ids_BT.device)
+    zero_BT = torch.zeros(ids_BT.shape, dtype=logprob_N.dtype, device=ids_BT.device)
     return TokenScores(
         zero_BT.masked_scatter(scored_BT, logprob_N),
         zero_BT.masked_scatter(scored_BT, entropy_N) if entropy != "none" else None,
@@ -160,7 +163,8 @@ def _score(
     top: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return log-prob and entropy [N], the top ids and the chosen ids' log-probs [N, K]; what is not asked is empty."""
-    logit_NV = head(before_NH).float()
+    logit_NV = head(before_NH)
+    logit_NV = logit_NV.to(torch.promote_types(logit_NV.dtype, torch.float32))
     if temperature != 1.0:  # a pass over all logits that would change none
         logit_NV = logit_NV / temperature
     norm_N1 = logit_NV.logsumexp(-1, keepdim=True)

@@ -145,6 +145,7 @@ class TaskWorld:
         successes = [trajectory for trajectory in trajectories if trajectory.success]
         return {
             "success": _share(t.success for t in trajectories),
+            "successes": len(successes),
             "progress": _share(t.progress for t in trajectories),
             "turns": turns / len(trajectories),
             "tokens": _share(len(t.token_ids()) for t in trajectories),

@@ -22,6 +22,7 @@ from geartrain.algorithms.surrogate import kl_as_reward
 from geartrain.config import PolicySection
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy
+from geartrain.progress import note
 from geartrain.seeds import seed_of
 from geartrain.training.batch import TokenSequence, with_value
 from geartrain.training.checkpoint import load_checkpoint, restore_rng_state, rng_state, save_checkpoint
@@ -43,6 +44,7 @@ from geartrain.training.policy_step import PolicyStep
 from geartrain.training.reference import summarise
 from geartrain.training.reference_server import ServerReference
 from geartrain.training.teachers import SHARE, Hint, Teachers, frozen_copy
+from geartrain.training.watch import alarms, new_alarms, out_of_patience, refuse_invalid, spreads_of
 from geartrain.trajectory import Trajectory
 
 MAX_EMPTY_IN_A_ROW = 5
@@ -149,11 +151,11 @@ class PolicyTrainer:
         self._best_weights: dict[str, Tensor] = {}
 
     def run(self, on_iteration: Callable[[Record], None] = lambda record: None) -> list[Record]:
-        """Train to the end, leave the best weights in the policy, return the history.
+        """Train to the end, or out of patience; leave the best weights in the policy, return the history.
 
         Raises:
-            UserError: training diverged, the sampler and the trainer disagree, or
-                no group has carried a signal several iterations in a row.
+            UserError: training diverged, the sampler and the trainer disagree, no group has
+                carried a signal several iterations in a row, or the run is not valid (`training.watch`).
         """
         self._resume()
         for record in self.history:
@@ -163,7 +165,7 @@ class PolicyTrainer:
             validation = self.world.validate(self.policy)
             self._keep_if_best(validation, 0)
             start = {"start_val_sampled": validation.sampled, "start_val_greedy": validation.greedy}
-        while len(self.history) < self.section.iterations:
+        while len(self.history) < self.section.iterations and not self._out_of_patience():
             record = self.iterate(len(self.history))
             if not self.history:
                 record |= start
@@ -192,6 +194,9 @@ class PolicyTrainer:
             validation = self.world.validate(self.policy)
             self._keep_if_best(validation, done)
             record |= {"val_sampled": validation.sampled, "val_greedy": validation.greedy}
+        record["alarms"] = alarms([*self.history, record])
+        for alarm in new_alarms(self.history, record["alarms"]):
+            note(f"iteration {done}: alarm: {alarm}")
         return record
 
     def _play(self, iteration: int) -> tuple[Pooled, Lesson]:
@@ -244,6 +249,9 @@ class PolicyTrainer:
             prepared = [with_value(s, "reference", r.logprob_T) for s, r in zip(prepared, reference, strict=True)]
         if self._teachers.distils:
             prepared = self._with_distribution(prepared, lesson.trajectories, batch, hint)
+        own = self.assigner.recipe, self.assigner.settings
+        so_far = [*self.history, {"iteration": iteration, **record}]
+        refuse_invalid(*own, batch, prepared, spreads_of(so_far, *own, self.section.iterations))
         record |= self._step.run(
             prepared,
             temperature=lesson.trajectories[0].temperature,
@@ -324,6 +332,9 @@ class PolicyTrainer:
             want_logprobs=self.section.kl_coefficient > 0,
             want_turns=self.assigner.needs_hidden,
         )
+
+    def _out_of_patience(self) -> bool:
+        return out_of_patience(self.history, self.best_iteration, self.section.patience)
 
     def _note_empty(self, record: Record) -> None:
         self._empty_in_a_row += 1

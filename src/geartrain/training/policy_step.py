@@ -3,7 +3,7 @@
 Legend: B rows, T positions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,12 +29,14 @@ from geartrain.algorithms.surrogate import (
 from geartrain.config import PolicySection
 from geartrain.errors import UserError
 from geartrain.models.backbone import TokenScores, token_logprobs
-from geartrain.training.batch import Batch, TokenSequence, count_loss_tokens, microbatches
+from geartrain.training.batch import Batch, TokenSequence, microbatches, some_tokens, trained_tokens
 from geartrain.training.engine import Engine, Piece
 from geartrain.training.workers import workers_for
 
 MAX_MISMATCH = 1e-3
 """Nats; in float32 the sampler's and the trainer's log-probs of one token differ by 1e-5."""
+Total = Callable[[int, int], tuple[int, int]]
+"""(trained tokens, sequences) of one process's share of an optimiser step -> those of the whole step."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class PolicyStep:
     recipe: Recipe
     settings: Settings
     context: int
+    total: Total | None = None
+    """Adds the counts up where several processes share a step, so that all divide by one denominator (rl-faults A12).
+    Each calls it once per optimiser step, even with nothing to train on: else the others would wait forever (C32)."""
 
     def run(
         self, sequences: Sequence[TokenSequence], *, temperature: float, seed: int, share: float = 0.0
@@ -64,7 +69,8 @@ class PolicyStep:
             UserError: the sampler and the trainer disagree about the weights that sampled, or training diverges.
         """
         order = np.random.default_rng(seed).permutation(len(sequences))
-        parts = [part.tolist() for part in np.array_split(order, self.section.minibatches) if len(part)]
+        shared = self.total is not None  # then the others take this step too, and wait for an empty share
+        parts = [part.tolist() for part in np.array_split(order, self.section.minibatches) if len(part) or shared]
         tally, norms, skipped, differences = LossTally(), [], 0, [0.0]
         workers = workers_for(self.model)
         for index, part in enumerate(parts):
@@ -96,7 +102,10 @@ class PolicyStep:
         self, sequences: Sequence[TokenSequence], temperature: float, share: float
     ) -> Iterator[Piece[tuple[Batch, Tensor]]]:
         """Yield what computes each micro-batch's share of the loss, and with it the batch and its log-probs."""
-        denominator = self.recipe.denominator(count_loss_tokens(sequences), len(sequences), self.context)
+        tokens, rows = trained_tokens(sequences), len(sequences)
+        if self.total is not None:
+            tokens, rows = self.total(tokens, rows)
+        denominator = self.recipe.denominator(some_tokens(tokens), rows, self.context)
         for batch in microbatches(sequences, budget=self.section.microbatch_tokens, device=self.model.device):
             yield partial(self._piece, batch, temperature, denominator, share)
 

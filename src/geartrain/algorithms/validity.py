@@ -1,0 +1,155 @@
+"""Whether a run is still about what it claims to be about; every function returns a reason, or None.
+
+Two kinds. *Faults* make a run worthless, whatever its success: weights that never weigh, features that say nothing,
+a loss on tokens that the policy did not write, a gradient through the credit, weights outside their bounds. *Alarms*
+are drifts that a rising success hides: successes without a tool call, longer or shorter episodes, an entropy that
+collapses or explodes. An alarm compares the latest iterations with the first ones and needs enough of both.
+
+Source: zero-tool collapse: SGCD, arXiv:2606.12634, section 3; all else, and every limit: ours.
+
+Legend: N trajectories, T positions, I iterations.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+INERT_SPREAD = 1e-6
+"""Standard deviation of the weights of a batch below which they weigh nothing: rounding of float32."""
+INERT_ITERATIONS = 5
+"""Iterations in a row with inert weights that make a run plain GRPO; fewer may be batches without contrast."""
+BOUND_SLACK = 1e-5
+"""What float32 may add to a bound."""
+MIN_SUCCESSES = 30
+"""Successes on either side of the comparison of zero-tool shares; the standard error of a share is below 0.1."""
+ZERO_TOOL_LIMIT = 0.05
+"""Share of successes without a tool call above which there may be an alarm; promotion's default limit."""
+ZERO_TOOL_RISE = 0.2
+"""How far the share must have risen besides: some tasks can be guessed from the start. Twice its standard error."""
+WINDOW = 3
+"""Iterations that are averaged at the start and at the end, for lengths and entropies."""
+LONGER, SHORTER = 2.0, 0.4
+"""Factors of the mean length, in turns or tokens. A better policy takes a shorter way, so far less is asked of it."""
+UNDECIDED, DECIDED = 3.0, 0.1
+"""Factors of the mean entropy: explosion, collapse."""
+
+
+def inert_weights(spread_I: Sequence[float]) -> str | None:
+    """Return why a weighing recipe weighs nothing: no spread of W in any of the last iterations. Source: ours.
+
+    Args:
+        spread_I: standard deviation of W per trained iteration, of those in which W should not be 1.
+    """
+    last = spread_I[-INERT_ITERATIONS:]
+    if len(last) < INERT_ITERATIONS or max(last) > INERT_SPREAD:
+        return None
+    return f"every weight W of the last {INERT_ITERATIONS} iterations was the same: this trains as plain GRPO does"
+
+
+def silent_features(name: str, feature: Tensor) -> str | None:
+    """Return why features say nothing: all 0, or not finite. Source: ours.
+
+    Args:
+        name: what they are, for the message.
+        feature: any shape.
+    """
+    if not bool(torch.isfinite(feature).all()):
+        return f"{name}: {int((~torch.isfinite(feature)).sum())} of {feature.numel()} values are not finite"
+    if feature.numel() and not bool(feature.any()):
+        return f"{name}: all {feature.numel()} values are 0, from which nothing can be learned"
+    return None
+
+
+def trains_what_was_not_sampled(loss_T: Tensor, action_T: Tensor) -> str | None:
+    """Return why a loss mask is wrong: it holds tokens of a prompt or an observation (rl-faults B6). Source: ours.
+
+    Args:
+        loss_T: bool, trained positions.
+        action_T: bool, positions that the policy sampled.
+    """
+    strange = int((loss_T & ~action_T).sum())
+    if not strange:
+        return None
+    return f"{strange} of {int(loss_T.sum())} trained tokens were not sampled by the policy: prompts or observations"
+
+
+def carries_gradient(values: Mapping[str, Tensor]) -> str | None:
+    """Return which inputs of the loss, all constants, require a gradient: credit must not be trained. Source: ours."""
+    leaking = sorted(name for name, value in values.items() if value.requires_grad)
+    return f"{', '.join(leaking)}: requires a gradient, so the loss would train the credit too" if leaking else None
+
+
+def outside_bounds(weight_NT: Tensor, mask_NT: Tensor, *, low: float, high: float) -> str | None:
+    """Return why weights are impossible: not finite, or outside [low, high] at a trained position. Source: ours."""
+    weights = weight_NT[mask_NT]
+    if not weights.numel():
+        return None
+    least, most = float(weights.min()), float(weights.max())
+    if low - BOUND_SLACK <= least and most <= high + BOUND_SLACK:  # False for NaN
+        return None
+    return f"weights W from {least:.4g} to {most:.4g} leave their bounds {low:.4g} to {high:.4g}"
+
+
+def zero_tool_collapse(zero_I: Sequence[int], success_I: Sequence[int]) -> str | None:
+    """Return why successes have ceased to use tools: their share is above the limit and has risen.
+
+    Latest iterations are pooled until they hold `MIN_SUCCESSES`, and so are the first; None while these overlap.
+    Source: SGCD, arXiv:2606.12634, section 3; the rule: ours.
+
+    Args:
+        zero_I: successes without a tool call, per iteration.
+        success_I: successes, per iteration.
+    """
+    first, last = _enough(success_I), _enough(success_I[::-1])
+    if first is None or last is None or first + last > len(success_I):
+        return None
+    before = sum(zero_I[:first]) / sum(success_I[:first])
+    now = sum(zero_I[-last:]) / sum(success_I[-last:])
+    if now <= ZERO_TOOL_LIMIT or now - before <= ZERO_TOOL_RISE:
+        return None
+    return f"{now:.0%} of the successes used no tool, {before:.0%} at the start (zero-tool collapse)"
+
+
+def length_drift(name: str, length_I: Sequence[float]) -> str | None:
+    """Return why episodes have become long or short, against the start. Source: ours.
+
+    Args:
+        name: of the unit, for the message: "turns", "tokens".
+        length_I: mean per episode, of each iteration.
+    """
+    pair = _start_and_now(length_I)
+    if pair is None or SHORTER * pair[0] <= pair[1] <= LONGER * pair[0]:
+        return None
+    return f"{pair[1]:.1f} {name} an episode, {pair[0]:.1f} at the start"
+
+
+def entropy_drift(entropy_I: Sequence[float]) -> str | None:
+    """Return why the policy is too sure of itself, or no longer sure of anything, against the start. Source: ours.
+
+    Args:
+        entropy_I: mean entropy per sampled token in nats, of each trained iteration.
+    """
+    pair = _start_and_now(entropy_I)
+    if pair is None or DECIDED * pair[0] <= pair[1] <= UNDECIDED * pair[0]:
+        return None
+    kind = "collapse" if pair[1] < pair[0] else "explosion"
+    return f"{pair[1]:.3g} nats of entropy a token, {pair[0]:.3g} at the start ({kind})"
+
+
+def _enough(count_I: Sequence[int]) -> int | None:
+    """Return how many entries it takes from the start to hold `MIN_SUCCESSES`."""
+    total = 0
+    for index, count in enumerate(count_I):
+        total += count
+        if total >= MIN_SUCCESSES:
+            return index + 1
+    return None
+
+
+def _start_and_now(value_I: Sequence[float]) -> tuple[float, float] | None:
+    """Return the means of the first and of the last `WINDOW` values; None while they overlap, or begin at 0."""
+    if len(value_I) < 2 * WINDOW:
+        return None
+    start, now = sum(value_I[:WINDOW]) / WINDOW, sum(value_I[-WINDOW:]) / WINDOW
+    return (start, now) if start > 0 else None
