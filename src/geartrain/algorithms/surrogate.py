@@ -146,9 +146,10 @@ class LossTally:
         clip_high: float,
         reference_BT: Tensor | None = None,
         entropy_BT: Tensor | None = None,
+        whole_sequence: bool = False,
     ) -> None:
         """Count one micro-batch; arguments as those of the losses."""
-        log_ratio_BT = log_ratio(logprob_BT, behaviour_BT, mask_BT)
+        log_ratio_BT = log_ratio(logprob_BT, behaviour_BT, mask_BT, whole_sequence=whole_sequence)
         ratio_BT = log_ratio_BT.exp()
         pushed_up_BT = (advantage_BT > 0) & (ratio_BT > 1.0 + clip_high)
         pushed_down_BT = (advantage_BT < 0) & (ratio_BT < 1.0 - clip_low)

@@ -3,10 +3,11 @@
 Legend: N trajectories.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -114,7 +115,7 @@ def select_lesson(scored: Scored, advantage: AdvantageFn, *, learn_from_cut: boo
         index
         for index, trajectory in enumerate(scored.trajectories)
         if trajectory.group_id not in found.flat
-        and scored.rewards[index] is not None
+        and _is_number(scored.rewards[index])
         and any(turn.action_ids for turn in trajectory.turns)
     ]
     whole = [index for index in kept if learn_from_cut or not scored.trajectories[index].truncated]
@@ -127,13 +128,18 @@ def select_lesson(scored: Scored, advantage: AdvantageFn, *, learn_from_cut: boo
 def whole_lesson(scored: Scored, advantage: AdvantageFn) -> Lesson:
     """Return every trajectory with its advantage, nothing filtered: to be looked at, not trained on."""
     found = advantage(scored.rewards, [trajectory.group_id for trajectory in scored.trajectories])
-    reward_N = torch.tensor([reward or 0.0 for reward in scored.rewards], dtype=torch.float32)
+    reward_N = torch.tensor([reward if _is_number(reward) else 0.0 for reward in scored.rewards], dtype=torch.float32)
     return Lesson(scored.trajectories, found.advantage_N, reward_N, len(found.flat), found.excluded)
+
+
+def _is_number(reward: float | None) -> TypeGuard[float]:
+    """Return whether a reward was measured; what is None or not finite was not (rl-faults C14)."""
+    return reward is not None and math.isfinite(reward)
 
 
 def describe_lesson(scored: Scored, lesson: Lesson) -> dict[str, Any]:
     """Return rewards and groups of an iteration for the history."""
-    rewards = [reward for reward in scored.rewards if reward is not None]
+    rewards = [reward for reward in scored.rewards if _is_number(reward)]
     outcomes: dict[str, set[bool]] = {}
     for trajectory in scored.trajectories:
         outcomes.setdefault(trajectory.group_id, set()).add(trajectory.success)

@@ -40,7 +40,7 @@ from geartrain.training.lesson import (
     shorten,
     some_groups,
 )
-from geartrain.training.policy_step import PolicyStep
+from geartrain.training.policy_step import PolicyStep, uses_reference
 from geartrain.training.reference import summarise
 from geartrain.training.reference_server import ServerReference
 from geartrain.training.teachers import SHARE, Hint, Teachers, frozen_copy
@@ -322,14 +322,14 @@ class PolicyTrainer:
         self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence]
     ) -> list[FrozenScores] | None:
         """Score with the frozen warm start, once, for whoever needs it."""
-        if self.section.kl_coefficient == 0 and not self.assigner.needs_hidden:
+        if not uses_reference(self.section) and not self.assigner.needs_hidden:
             return None
         return frozen_pass(
             self.reference,
             trajectories,
             sequences,
             microbatch_tokens=self.section.microbatch_tokens,
-            want_logprobs=self.section.kl_coefficient > 0,
+            want_logprobs=uses_reference(self.section),
             want_turns=self.assigner.needs_hidden,
         )
 

@@ -39,6 +39,11 @@ Total = Callable[[int, int], tuple[int, int]]
 """(trained tokens, sequences) of one process's share of an optimiser step -> those of the whole step."""
 
 
+def uses_reference(section: PolicySection) -> bool:
+    """Return whether the KL to the warm start counts at any time of a run: it may rise from 0 to its final value."""
+    return max(section.kl_coefficient, section.kl_final or 0.0) > 0
+
+
 @dataclass(frozen=True)
 class PolicyStep:
     """How one batch of weighted sequences moves a model."""
@@ -178,8 +183,9 @@ class PolicyStep:
             batch.loss_BT,
             clip_low=self.section.clip_low,
             clip_high=self.section.clip_high,
-            reference_BT=batch.values["reference"] if self.section.kl_coefficient > 0 else None,
+            reference_BT=batch.values["reference"] if uses_reference(self.section) else None,
             entropy_BT=-behaviour_BT,  # -log p of what was sampled averages to the entropy, at no cost
+            whole_sequence=self.section.ratio == "sequence",
         )
 
     def _check_mismatch(self, difference: float) -> None:

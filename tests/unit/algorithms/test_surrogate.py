@@ -3,7 +3,16 @@ import torch
 
 from geartrain.algorithms.granularity import teacher_explanation_loss
 from geartrain.algorithms.masked import row_share
-from geartrain.algorithms.surrogate import LossTally, clipped_surrogate, kl_penalty, mismatch
+from geartrain.algorithms.recipe import by_constant, by_rows, by_tokens
+from geartrain.algorithms.surrogate import (
+    LossTally,
+    clipped_surrogate,
+    distillation,
+    entropy_bonus,
+    kl_as_reward,
+    kl_penalty,
+    mismatch,
+)
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 
@@ -44,7 +53,32 @@ def _penalty_by_rows(logprob, part, denominator):
     return kl_penalty(logprob, part["reference"], part["mask"], denominator=denominator, weight_BT=share)
 
 
-HEADS = [_surrogate, _penalty, _surrogate_by_rows, _penalty_by_rows]
+def _surrogate_of_sequences(logprob, part, denominator):
+    return clipped_surrogate(
+        logprob,
+        part["behaviour"],
+        part["advantage"],
+        part["mask"],
+        denominator=denominator,
+        whole_sequence=True,
+        **CLIP,
+    )
+
+
+def _distillation(logprob, part, denominator):
+    student, teacher = (torch.stack([p, p - 1.0], -1) for p in (logprob, part["reference"]))
+    return distillation(
+        student, teacher, part["advantage"].abs(), part["mask"], denominator=denominator, direction="jsd"
+    )
+
+
+def _entropy(logprob, part, denominator):
+    return entropy_bonus(-3.0 * logprob, part["mask"], denominator=denominator)
+
+
+HEADS = [
+    _surrogate, _penalty, _surrogate_by_rows, _penalty_by_rows, _surrogate_of_sequences, _distillation, _entropy,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -85,7 +119,7 @@ def test_masked_tokens_change_neither_loss_nor_gradient(head):
     again = head(perturbed, dirty, denominator)
     again.backward()
     assert again.item() == pytest.approx(loss.item(), rel=1e-12)  # the sum runs in another order
-    assert torch.equal(perturbed.grad[:, :9], clean.grad)
+    assert torch.allclose(perturbed.grad[:, :9], clean.grad, rtol=1e-12, atol=0)
     assert perturbed.grad[:, 9:].abs().max() == 0
 
 
@@ -191,6 +225,67 @@ def test_metrics_are_pooled_over_tokens_not_over_micro_batches():
     assert summary["kl"] == pytest.approx((torch.e - 2) / 10)
     assert summary["ratio_mean"] == summary["ratio_max"] == 1.0
     assert summary["clip_fraction"] == 0.0
+
+
+@pytest.mark.parametrize("denominator", [by_tokens, by_rows, by_constant])
+@pytest.mark.parametrize("masked_rows", [0, 1])
+def test_golden_losses_with_and_without_a_fully_masked_row(denominator, masked_rows):
+    # losses of 1 per token in rows of 1 and 3; a fully masked row has no token, but is a row of the batch
+    mask = torch.arange(4) < torch.tensor([[1], [3], [0]])[: 2 + masked_rows]
+    zero, advantage = torch.zeros(mask.shape), -torch.ones(mask.shape)
+    advantage = advantage * row_share(mask) if denominator is by_rows else advantage
+    total = denominator(int(mask.sum()), len(mask), 10)
+    loss = clipped_surrogate(zero, zero, advantage, mask, denominator=total, **CLIP)
+    golden = {by_tokens: (1.0, 1.0), by_rows: (1.0, 2 / 3), by_constant: (4 / 20, 4 / 30)}
+    assert loss.item() == pytest.approx(golden[denominator][masked_rows])
+
+
+@pytest.mark.parametrize("denominator", [by_tokens, by_rows])
+def test_rows_of_twice_the_length_leave_a_constant_loss_alone(denominator):
+    losses = []
+    for length in (3, 6):
+        mask = torch.ones(2, length, dtype=torch.bool)
+        share = row_share(mask) if denominator is by_rows else 1.0
+        advantage = -torch.ones(2, length) * share
+        zero = torch.zeros(2, length)
+        total = denominator(2 * length, 2, 100)
+        losses.append(clipped_surrogate(zero, zero, advantage, mask, denominator=total, **CLIP).item())
+    assert losses == pytest.approx([1.0, 1.0])
+
+
+def test_a_divergence_paid_as_reward_is_masked_before_it_is_summed():
+    behaviour = torch.tensor([[-1.0, -700.0, -2.0, torch.nan]], requires_grad=True)
+    reference = torch.tensor([[-1.5, 0.0, -1.0, 0.0]])
+    kept = torch.tensor([[True, False, True, False]])
+    reward = kl_as_reward(behaviour, reference, kept)
+    assert reward.tolist() == [[-0.5, 0.0, 1.0, 0.0]]
+    assert not reward.requires_grad
+
+
+def test_what_lies_at_masked_positions_is_in_no_metric():
+    batch = _batch()
+    clean, dirty = LossTally(), LossTally()
+    poisoned = {name: torch.where(batch["mask"], value, torch.nan) for name, value in batch.items()}
+    for tally, part in ((clean, batch), (dirty, poisoned)):
+        tally.add(
+            part["logprob"], part["behaviour"], part["advantage"], batch["mask"],
+            reference_BT=part["reference"], entropy_BT=part["behaviour"], **CLIP,
+        )  # fmt: skip
+    nothing = torch.full((1, 3), torch.nan)
+    dirty.add(nothing, nothing, nothing, torch.zeros(1, 3, dtype=torch.bool), entropy_BT=nothing, **CLIP)
+    assert dirty.summary() == clean.summary()
+
+
+def test_the_clip_fraction_of_sequences_is_that_of_their_ratio():
+    # the mean log ratio is 0: no sequence is clipped, although every token alone would be
+    log_ratio, advantage = torch.tensor([[0.5, -0.5]]), torch.tensor([[1.0, 1.0]])
+    found = []
+    for whole in (False, True):
+        tally = LossTally()
+        mask = torch.ones(1, 2, dtype=torch.bool)
+        tally.add(log_ratio, torch.zeros(1, 2), advantage, mask, whole_sequence=whole, **CLIP)
+        found.append((tally.summary()["clip_fraction"], tally.summary()["ratio_max"]))
+    assert found == [(0.5, pytest.approx(1.6487213)), (0.0, 1.0)]
 
 
 def test_the_clip_fraction_counts_what_the_clip_stopped():

@@ -1,13 +1,18 @@
 """What is trained on: groups with a signal, and episodes that ended by themselves."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
+import torch
 
 from geartrain.algorithms.advantage import group_relative
+from geartrain.algorithms.recipe import RECIPES
+from geartrain.rewards.mix import RewardMix
+from geartrain.rewards.outcome import measured
 from geartrain.rollouts.collect import EpisodeRequest
-from geartrain.training.lesson import describe_lesson, select_lesson, shorten
+from geartrain.training.lesson import describe_lesson, select_lesson, shorten, whole_lesson
 from geartrain.trajectory import Trajectory
 from tests.fakes.parity import ParityPlayers, make_config, make_policy, make_tasks
 
@@ -50,6 +55,39 @@ def test_an_episode_that_was_cut_counts_in_its_group_and_is_not_trained_on(playe
 def test_it_is_trained_on_where_that_is_asked_for(played):
     lesson = select_lesson(scores(played, ends=(2,)), group_relative, learn_from_cut=True)
     assert (len(lesson.trajectories), lesson.cut) == (3, 0)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("broken", [None, math.nan, math.inf])
+def test_a_reward_that_is_no_number_is_counted_and_neither_trained_on_nor_averaged(played, recipe, broken):
+    scored = replace(scores(played), rewards=[broken, 0.2, 0.8, 0.5, 0.5, 0.5])
+    lesson = select_lesson(scored, RECIPES[recipe].advantage)
+    assert played[0] not in lesson.trajectories
+    assert (lesson.excluded, describe_lesson(scored, lesson)["unscored"]) == (1, 1)
+    assert torch.isfinite(lesson.reward_N).all()
+    assert torch.isfinite(lesson.advantage_N).all()
+    assert describe_lesson(scored, lesson)["reward"] == pytest.approx(2.5 / 5)
+    assert torch.isfinite(whole_lesson(scored, RECIPES[recipe].advantage).reward_N).all()
+
+
+def test_the_reward_that_is_reported_is_the_one_that_is_trained_on(played):
+    mixed = [replace(t, rewards={"verified": 0.0, "learned": 700.0}) for t in played]
+    scored = replace(scores(played), trajectories=mixed)
+    assert describe_lesson(scored, select_lesson(scored, group_relative))["reward"] == pytest.approx(2.5 / 6)
+
+
+def test_siblings_that_differ_in_the_models_opinion_alone_are_left_out(played):
+    class Opinion:
+        name = "learned"
+
+        def score(self, trajectories, tasks):
+            return [measured(float(trajectory.sibling)) for trajectory in trajectories]
+
+    tied = [replace(t, success=t.group_id == "train-01", progress=0.5) for t in played]
+    options = {"model_weight": 0.5, "invalid_call_reward": 0.0, "learned": Opinion()}
+    for in_ties, expected in ((False, 0), (True, 6)):
+        scored = RewardMix(make_policy().tokenizer, learned_in_ties=in_ties, **options).score(tied, {})
+        assert len(select_lesson(scored, group_relative).trajectories) == expected
 
 
 def test_nothing_but_cut_episodes_leaves_nothing(played):

@@ -15,6 +15,7 @@ from geartrain.training.batch import make_sequence, microbatches
 from geartrain.training.credit import CreditAssigner, Critic
 from geartrain.training.lesson import task_batch
 from geartrain.training.policy import MAX_EMPTY_IN_A_ROW, PolicyTrainer
+from geartrain.training.policy_step import PolicyStep
 from tests.fakes.parity import Parity, ParityPlayers, make_config, make_policy, make_tasks
 
 
@@ -147,12 +148,93 @@ def test_strength_zero_trains_like_grpo_bit_for_bit(tmp_path):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_the_split_into_micro_batches_changes_nothing_but_rounding(tmp_path):
-    norms = []
-    for budget in (32, 200, 8192):
-        trainer = _trainer(tmp_path / str(budget), make_config(microbatch_tokens=budget, validate_every=99))
-        norms.append(trainer.iterate(0)["gradient_norm"])
-    assert norms[1:] == pytest.approx([norms[0]] * 2, rel=1e-4)
+UNUSUAL = {
+    "sequence ratio": ("gear_a_sgcd", {"ratio": "sequence"}),
+    "k1": ("grpo", {"kl_estimator": "k1"}),
+    "k2": ("grpo", {"kl_estimator": "k2"}),
+    "kl rises from nothing": ("grpo", {"kl_coefficient": 0.0, "kl_final": 0.5}),
+    "kl rises beside a learner": ("gear_a", {"kl_coefficient": 0.0, "kl_final": 0.5}),
+    "entropy": ("grpo", {"entropy_coefficient": 0.0, "entropy_final": 0.1}),
+    "distillation": ("gear_a", {"settings": {"gear_a": {"distil": 0.5, "distil_final": 0.1}}}),
+    "alignment": ("gear_a", {"settings": {"gear_a": {"objective": "alignment"}}}),
+    "regression": ("gear_a", {"settings": {"gear_a": {"objective": "regression"}}}),
+    "learned granularity": ("gear_b", {"settings": {"gear_b": {"granularity": "learned", "dead_zone": 0.0}}}),
+    "forward divergence": ("sgcd_p", {"settings": {"sgcd_p": {"direction": "forward"}}}),
+}
+"""Every path of the loss that no recipe takes by default: (recipe, settings of `policy`)."""
+PATHS = {**{name: (name, {}) for name in RECIPES}, **UNUSUAL}
+COUNTED = ("kl", "entropy", "clip_fraction", "ratio_mean", "ratio_max", "trained_tokens", "gradient_norm")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_split_into_micro_batches_changes_nothing_but_rounding(tmp_path, path):
+    recipe, settings = PATHS[path]
+    records = []
+    for budget in (32, 8192):
+        config = make_config(microbatch_tokens=budget, validate_every=99, iterations=2, **settings)
+        trainer = _trainer(tmp_path / str(budget), config, recipe)
+        trainer.iterate(0)
+        again = trainer.iterate(1)  # coefficients that rise have risen
+        records.append({name: again[name] for name in COUNTED})
+    assert records[0] == pytest.approx(records[1], rel=1e-3, abs=1e-6)
+    assert records[0]["gradient_norm"] > 0
+
+
+@pytest.mark.parametrize("path", UNUSUAL)
+def test_every_unusual_path_trains_on_policy(tmp_path, path):
+    recipe, settings = UNUSUAL[path]
+    trainer = _trainer(tmp_path, make_config(iterations=3, validate_every=99, **settings), recipe)
+    history = trainer.run()
+    assert [record["skipped_steps"] for record in history] == [0, 0, 0]
+    assert all(math.isfinite(record["gradient_norm"]) for record in history)
+    assert max(record["mismatch"] for record in history) < 1e-4
+
+
+def test_a_divergence_that_rises_from_nothing_is_one_from_the_warm_start(tmp_path):
+    # measured from the first iteration on, and 0 there; against log-probs of 0 it would be nats too high
+    for recipe in ("grpo", "gear_a"):
+        config = make_config(iterations=3, validate_every=99, minibatches=1, kl_coefficient=0.0, kl_final=0.5)
+        trainer = _trainer(tmp_path / recipe, config, recipe)
+        kl = [trainer.iterate(iteration)["kl"] for iteration in range(3)]
+        assert kl[0] == pytest.approx(0.0, abs=1e-6)
+        assert 0 < kl[1] < 0.1
+
+
+def test_an_iteration_plays_each_sibling_of_its_tasks_once(tmp_path):
+    trainer = _trainer(tmp_path, make_config())
+    played = trainer.world.play(trainer.policy, 0)
+    assert len(played) == 3 * 4
+    assert len({(trajectory.group_id, trajectory.sibling) for trajectory in played}) == 3 * 4
+
+
+@pytest.mark.parametrize("recipe", ["gear_p", "sgcd_p", "direct_distillation"])
+def test_what_a_teacher_is_told_reaches_no_student(tmp_path, recipe, monkeypatch):
+    played, told, trained = [], [], []
+
+    class Watched(FragileWorld):
+        def play(self, policy, iteration):
+            played.extend(found := super().play(policy, iteration))
+            return found
+
+        def opening(self, trajectory, hint):
+            told.append(found := super().opening(trajectory, hint))
+            return found
+
+    step = PolicyStep.run
+    monkeypatch.setattr(
+        PolicyStep, "run", lambda self, rows, **rest: (trained.extend(rows), step(self, rows, **rest))[1]
+    )
+    trainer = _trainer(tmp_path, make_config(iterations=2, validate_every=99), recipe, world_type=Watched)
+    trainer.run()
+    assert told
+    openings = {tuple(trajectory.turns[0].prompt_ids) for trajectory in played}
+    assert all(tuple(ids) not in openings and len(ids) > max(map(len, openings)) for ids in told)
+    shown = {tuple(trajectory.token_ids()) for trajectory in played}
+    assert trained
+    assert all(tuple(sequence.ids_T.tolist()) in shown for sequence in trained)
+    words = trainer.policy.tokenizer.decode([i for trajectory in played for i in trajectory.turns[0].prompt_ids])
+    assert "any even" not in words
+    assert "Checks that" not in words
 
 
 def test_trajectories_that_were_changed_after_sampling_stop_the_run(tmp_path):
