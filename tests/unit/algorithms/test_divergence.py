@@ -70,14 +70,36 @@ def test_values_on_two_log_probs():
     assert k3(logprob, reference).item() == pytest.approx(0.6065307 - 1 + 0.5, rel=1e-5)
 
 
-def test_one_step_on_the_penalty_lowers_the_exact_divergence():
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_the_penalty_has_the_gradient_of_the_divergence_whatever_the_estimator(estimator):
+    logits = _logits()
+    logprob = torch.log_softmax(logits, -1)
+    penalty = kl_penalty(
+        logprob[None],
+        REFERENCE[None],
+        torch.ones(1, 3, dtype=torch.bool),
+        denominator=1.0,
+        weight_BT=logprob.exp()[None],  # each token as often as it is drawn; detached there
+        estimator=estimator,
+    )
+    gradient = _gradient(penalty, logits)
+    assert torch.allclose(gradient, _gradient(_exact(logits), logits), rtol=1e-9)
+    assert gradient.abs().max() > 0.1
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_one_step_on_the_penalty_lowers_the_exact_divergence(estimator):
     logits = _logits()
     logprob = torch.log_softmax(logits, -1)
     # every token once, weighted by its probability through repetition
     counts = (logprob.exp() * 1000).round().long()
     tokens = torch.arange(3).repeat_interleave(counts)
     loss = kl_penalty(
-        logprob[tokens][None], REFERENCE[tokens][None], torch.ones(1, len(tokens), dtype=torch.bool), denominator=1000
+        logprob[tokens][None],
+        REFERENCE[tokens][None],
+        torch.ones(1, len(tokens), dtype=torch.bool),
+        denominator=1000,
+        estimator=estimator,
     )
     stepped = logits - 0.1 * _gradient(loss, logits)
     assert _exact(stepped) < _exact(logits)

@@ -178,6 +178,57 @@ def test_a_trajectory_is_weighed_by_its_own_group_alone(name):
     torch.testing.assert_close(found.advantage_NT, expected.advantage_NT[order])
 
 
+@EVERY_RECIPE
+def test_observations_between_turns_pass_no_time_and_take_no_credit(name):
+    # three masked positions before each turn, with noise in them: advantages of sampled tokens are as before
+    evidence = _evidence(name)
+    old = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    new = old + 3 * torch.tensor([1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3])
+
+    def widen(value, fill):
+        wide = torch.full((8, LENGTH + 9, *value.shape[2:]), fill, dtype=value.dtype)
+        wide[:, new] = value
+        return wide
+
+    moved = {field: widen(getattr(evidence, field), 7.0) for field in SIGNALS}
+    moved |= {"mask_NT": widen(evidence.mask_NT, False), "turn_NT": widen(evidence.turn_NT, -1)}
+    teacher = TeacherView(
+        *(widen(getattr(evidence.teacher, field), 7.0) for field in ("logprob_NT", "entropy_NT", "divergence_NT"))
+    )
+    mixture = _mixture(name)
+    found = _assign(name, replace(evidence, teacher=teacher, **moved), None if mixture is None else widen(mixture, 0.0))
+    expected = _assign(name, evidence, mixture)
+    torch.testing.assert_close(found.advantage_NT[:, new], expected.advantage_NT, rtol=1e-5, atol=1e-6)
+    assert found.advantage_NT.abs().sum() == pytest.approx(expected.advantage_NT.abs().sum().item(), rel=1e-5)
+
+
+@EVERY_RECIPE
+def test_weighing_writes_into_nothing_that_it_was_given(name):
+    evidence, untouched = _evidence(name), _evidence(name)
+    mixture = _mixture(name)
+    advantage = evidence.broadcast(evidence.advantage_N)  # a view without rows of its own: one write shows everywhere
+    _assign(name, evidence, mixture)
+    for field in ("advantage_N", "reward_N", "mask_NT", "turn_NT", "value_S", "step_reward_S", *SIGNALS):
+        assert torch.equal(getattr(evidence, field), getattr(untouched, field)), field
+    for field in ("logprob_NT", "entropy_NT", "divergence_NT"):
+        assert torch.equal(getattr(evidence.teacher, field), getattr(untouched.teacher, field)), field
+    assert torch.equal(advantage, untouched.advantage_N[:, None].expand(8, LENGTH))
+    assert mixture is None or torch.equal(mixture, _mixture(name))
+
+
+@EVERY_RECIPE
+def test_a_trajectory_without_a_trained_token_gets_nothing_and_gives_no_nan(name):
+    evidence = _evidence(name)
+    mask = evidence.mask_NT.clone()
+    mask[7] = False
+    evidence = replace(evidence, mask_NT=mask, turn_NT=torch.where(mask, evidence.turn_NT, -1))
+    credit = _assign(name, evidence, _mixture(name))
+    assert credit.advantage_NT[7].tolist() == [0.0] * LENGTH
+    assert credit.weight_NT[7].tolist() == [1.0] * LENGTH
+    assert torch.isfinite(credit.advantage_NT).all()
+    assert credit.advantage_NT[:7].abs().sum() > 0
+
+
 @pytest.mark.parametrize("name", ["sgcd_s", "gear_a_sgcd", "gear_a", "single_grain"])
 def test_a_weighted_span_leaves_the_other_tokens_of_its_row_to_the_normalisation_only(name):
     # an expanded advantage that is written in place would change every token of the row alike

@@ -1,6 +1,7 @@
 """Prompts grow by suffixes; pieced together they equal the whole conversation rendered at once."""
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from geartrain.config import TinyModel
@@ -101,6 +102,22 @@ def test_action_text_keeps_white_space_and_drops_only_its_own_end():
     assert chat.action_text(ids) == "a \n , b.\n"
     assert chat.action_text([chat.end_id, *ids]) == TURN_END + "a \n , b.\n"
     assert chat.action_text([]) == ""
+
+
+def test_there_is_one_start_and_one_end_where_tokenizer_and_template_both_add_them():
+    tokenizer = wrap("{{ '<|im_start|>' }}" + CHATML.replace("<|im_start|>", "["))
+    start, end = tokenizer.convert_tokens_to_ids(["<|im_start|>", TURN_END])
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"<|im_start|> $A {TURN_END}", special_tokens=[("<|im_start|>", start), (TURN_END, end)]
+    )
+    assert tokenizer.encode("x")[0] == start  # it would add them by itself
+    chat = chat_format(tokenizer, "x")
+    opening = chat.opening_ids(OPENING)
+    assert (opening[0], opening.count(start), opening.count(end)) == (start, 1, 2)  # a system and a user message
+    assert chat.observation_ids("none").count(end) == 1
+    assert start not in chat.observation_ids("none")
+    assert chat.action_ids("done").count(end) == 1
+    assert start not in chat.action_ids("done")
 
 
 def test_no_template_and_no_end_of_turn_are_user_errors():

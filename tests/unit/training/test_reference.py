@@ -1,134 +1,66 @@
-"""What a teacher is told about siblings: both outcomes, no literal, whatever the server does."""
-
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+"""What a teacher is told of a task's siblings: both outcomes, in five fields, and no value to copy (SGCD-P)."""
 
 import pytest
 
-from geartrain.errors import UserError
-from geartrain.training.reference import MASK, choose, sanitise, summarise
-from geartrain.training.reference_server import KEY, ServerReference
+from geartrain.training.reference import FAILURES, MASK, SUCCESSES, sanitise, summarise
 from geartrain.trajectory import ToolCall, ToolResult, Trajectory, Turn
 
-SECRET = "'Germany'"
+
+def _turn(name, error=None, goals=(), **arguments):
+    text = f"{name} {arguments}"
+    return Turn([1], [2], [-0.1], text, ToolCall(name, arguments), ToolResult("ok", error), goals)
 
 
-def _turn(name, goals=(), error=None, **arguments):
-    text = json.dumps({"name": name, "arguments": arguments})
-    return Turn([1], [2], [0.0], text, ToolCall(name, arguments), ToolResult("q1", error), goals)
+def _trajectory(sibling, *turns, success, end="finished"):
+    return Trajectory("t", "f", "t", sibling, 0, 0, 1.0, turns, success, float(success), end)
 
 
-def _sibling(success, *turns, number=0, end="finished"):
-    return Trajectory("t", "f", "t", number, 0, 0, 1.0, turns, success, float(success), end)
-
-
-GOOD = _sibling(
-    True, _turn("query", ("found",), sql=f"SELECT v WHERE country = {SECRET} AND x > 17.5"), _turn("finish")
+GOOD = _trajectory(
+    0,
+    _turn("look", goals=("found '2010-05'",)),
+    _turn("query", sql="SELECT 'Brazil', 42"),
+    _turn("mail", to="jane@shop.example"),
+    success=True,
 )
-BAD = _sibling(False, _turn("query", sql="SELECT w", error="sql_error"), _turn("query", sql="SELECT w"), number=1)
+BAD = _trajectory(1, _turn("look"), _turn("mail", to="sales@shop.example", error="unknown_person"), success=False)
 
 
-def test_a_summary_needs_both_outcomes():
-    assert summarise([GOOD, GOOD]) is None
-    assert summarise([BAD, BAD]) is None
+def test_the_five_fields_are_there():
+    text = summarise([GOOD, BAD])
+    lines = text.splitlines()
+    assert lines[0] == f"Checks that successful attempts met: found {MASK}"
+    assert lines[1] == f"A good way: look() > query(SELECT {MASK}, {MASK}) > mail({MASK})"
+    assert lines[2].startswith("A failed way left it at step 2: it did mail(<...>) instead of query(")
+    assert lines[2].endswith("met unknown person")
+    assert lines[3] == "Attempts part at step 2"
+    assert MASK in lines[4]
 
 
-def test_a_summary_has_the_five_fields_and_no_literal():
-    text = summarise([BAD, GOOD])
-    checks, good, failed, part, masked = text.split("\n")
-    assert "found" in checks
-    assert good.startswith("A good way: query(")
-    assert "step 1" in failed
-    assert "sql error" in failed
-    assert part == "Attempts part at step 1"
-    assert MASK in masked
-    assert "Germany" not in text
-    assert "17.5" not in text
+@pytest.mark.parametrize("outcome", [True, False])
+def test_without_both_outcomes_there_is_nothing_to_tell(outcome):
+    assert summarise([_trajectory(i, _turn("look"), success=outcome) for i in range(4)]) is None
 
 
-@pytest.mark.parametrize("literal", ["'Germany'", "'it''s'", '"x y"', "42", "3.14", "2010-03", "jane@shop.com", "-7"])
-def test_every_kind_of_literal_is_masked(literal):
-    found = sanitise(f"a = {literal} and b")
-    assert MASK in found
-    assert not any(part in found for part in literal.strip("'\"-").split("-"))
+def test_a_lone_success_is_told_to_everyone_and_so_is_a_lone_failure():
+    # decided: the reference is of the group, the trajectory itself included; only a group of one outcome has none
+    assert summarise([GOOD, BAD, BAD, BAD]) is not None
+    assert summarise([GOOD, GOOD, GOOD, BAD]) is not None
 
 
-def test_the_shortest_successes_and_the_longest_failures_are_chosen():
-    long = _sibling(True, *[_turn("query", sql="x")] * 5)
-    longest = _sibling(False, *[_turn("query", sql="x")] * 9)
-    assert choose([long, BAD, GOOD, longest, GOOD, BAD]) == [GOOD, GOOD, longest, BAD]
-
-
-@pytest.fixture
-def server():
-    """A server that answers what it is told to, and keeps what it was asked."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.server.asked.append((self.path, dict(self.headers), asked))
-            status, body = self.server.answer
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as running:
-        running.asked, running.answer = [], (200, b"")
-        thread = threading.Thread(target=running.serve_forever)
-        thread.start()
-        yield running
-        running.shutdown()
-        thread.join()
-
-
-def _reference(server):
-    return ServerReference(f"http://127.0.0.1:{server.server_port}/v1/", "small")
-
-
-def _says(text):
-    return 200, json.dumps({"choices": [{"message": {"content": text}}]}).encode()
-
-
-def test_a_server_is_asked_without_literals_and_its_answer_is_masked_again(server, monkeypatch):
-    monkeypatch.setenv(KEY, "sesame")
-    server.answer = _says("1. found 'Germany' with 17.5")
-    reference = _reference(server)
-    assert reference([GOOD, BAD]) == f"{MASK}. found {MASK} with {MASK}"
-    path, headers, asked = server.asked[0]
-    assert path == "/v1/chat/completions"
-    assert headers["Authorization"] == "Bearer sesame"
-    assert asked["model"] == "small"
-    assert "Germany" not in json.dumps(asked["messages"])
-    assert not reference.failures
+def test_short_successes_and_long_failures_are_told_and_no_more_than_a_few():
+    long = _trajectory(2, *[_turn("look", page="a")] * 5, success=True)
+    looped = _trajectory(3, *[_turn("look"), *[_turn("query", sql="x")] * 9], success=False, end="max_turns")
+    text = summarise([long, GOOD, BAD, BAD, BAD, looped])
+    assert text.count("A failed way") == FAILURES == SUCCESSES
+    assert "A good way: look() > query" in text
+    assert "was cut" not in text.splitlines()[3]
+    assert text.splitlines()[2].endswith("was cut")
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        ((500, b"down"), "HTTPError"),
-        ((200, b"no json"), "JSONDecodeError"),
-        ((200, b"{}"), "KeyError"),
-        ((200, b'{"choices": []}'), "IndexError"),
-        (_says("  "), "empty"),
-    ],
+    "literal", ["'O''Hara'", '"quoted"', "12", "3.50", "2010-05-01", "10:30", "jane.p@shop.example", "'42 things'"]
 )
-def test_a_server_that_fails_is_counted_and_the_rules_take_over(server, answer, kind):
-    server.answer = answer
-    reference = _reference(server)
-    assert reference([GOOD, BAD]) == summarise([GOOD, BAD])
-    assert reference.failures == {kind: 1}
-    assert "sesame" not in repr(reference)
-
-
-def test_a_group_of_one_outcome_asks_nobody(server):
-    assert _reference(server)([GOOD, GOOD]) is None
-    assert server.asked == []
-
-
-def test_only_http_is_an_address():
-    with pytest.raises(UserError, match="no http"):
-        ServerReference("file:///etc/passwd", "x")
+def test_no_literal_passes(literal):
+    assert sanitise(f"before {literal} after") == f"before {MASK} after"
+    told = summarise([_trajectory(0, _turn("query", sql=f"x = {literal}"), success=True), BAD])
+    assert literal not in told
