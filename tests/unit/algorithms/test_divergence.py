@@ -106,7 +106,7 @@ def test_one_step_on_the_penalty_lowers_the_exact_divergence(estimator):
 
 
 @pytest.mark.parametrize("weighed", [True, False])
-def test_on_samples_of_another_policy_the_penalty_is_exact_with_the_ratio_as_weight_and_not_without(weighed):
+def test_on_samples_of_another_policy_the_penalty_is_exact_with_the_ratio_as_weight(weighed):
     logits = _logits()
     logprob = torch.log_softmax(logits, -1)
     sampler = torch.log(torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64))

@@ -131,7 +131,7 @@ def test_a_trained_token_does_change_the_loss(head):
     assert head(moved["logprob"], moved, 1) != head(batch["logprob"], batch, 1)
 
 
-def test_a_row_of_one_token_and_a_row_of_nine_weigh_the_same_by_rows_and_one_to_nine_by_tokens():
+def test_rows_of_one_and_of_nine_tokens_weigh_alike_by_rows_and_one_to_nine_by_tokens():
     mask = torch.arange(9) < torch.tensor([[1], [9]])
     logprob = torch.zeros(2, 9, dtype=torch.float64)
     part = {

@@ -183,6 +183,19 @@ def test_pairs_that_do_not_fit_or_become_equal_are_left_out_and_counted() -> Non
     assert (len(prepared.examples["train"]), prepared.too_long, prepared.equal_once_cut) == (1, 1, 1)
 
 
+def test_both_texts_of_a_pair_begin_with_the_whole_prompt_however_much_of_either_is_cut() -> None:
+    model = RewardModel.new(*make_encoder(), max_tokens=16)
+    (pair,) = make_pairs(train=1, validation=0)
+    unequal = Pair(**{**vars(pair), "chosen": "a " * 40 + "\ngood", "rejected": "b\nbad"})
+    prepared = prepare(model, [unequal])
+    (example,) = prepared.examples["train"]
+    chosen, rejected = (model.tokenizer.convert_ids_to_tokens(list(tokens.ids)) for tokens in prepared.texts)
+    start = ["[CLS]", *unequal.prompt.split(), "[SEP]"]
+    assert chosen == [*start, *["a"] * (16 - len(start) - 2), "good", "[SEP]"]
+    assert rejected == [*start, "b", "bad", "[SEP]"]
+    assert (example.chosen, example.rejected) == (0, 1)
+
+
 def test_each_text_is_prepared_once() -> None:
     model = RewardModel.new(*make_encoder(), max_tokens=32)
     (pair,) = make_pairs(train=1, validation=0)

@@ -76,7 +76,7 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding(tmp_path: Pat
 
 
 @torch.no_grad()
-def test_each_trained_token_is_judged_by_the_logits_before_it_and_the_first_of_an_answer_is_one() -> None:
+def test_a_trained_token_is_judged_by_the_logits_before_it_the_first_of_an_answer_too() -> None:
     net, ids = model(), [2, 7, 4, 9, 1]
     logprob_TV = torch.log_softmax(net(torch.tensor([ids])).logits[0], -1)
     for first in range(1, 5):
