@@ -1,4 +1,4 @@
-"""A reference that a server writes: no literal goes out or comes in, and a server that fails costs its summary alone."""
+"""A reference that a server writes: no literal goes out or comes in; a server that fails costs its summary alone."""
 
 import json
 import threading
