@@ -22,11 +22,12 @@ from typing import Any
 import torch
 
 from geartrain.algorithms.recipe import RECIPES
-from geartrain.config import PolicySection, TinyModel
+from geartrain.config import TinyModel
 from geartrain.methods import settings_of
 from geartrain.models.backbone import Policy, build_policy
 from geartrain.models.heads import CriticHead
 from geartrain.models.tokenizer import train_tokenizer
+from geartrain.policy_section import PolicySection
 from geartrain.training.credit import CreditAssigner, Critic
 from geartrain.training.features import frozen_pass, sequence_of
 from geartrain.training.lesson import Lesson

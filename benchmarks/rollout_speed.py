@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
-from geartrain.config import SamplingSection, TinyModel
+from geartrain.config import TinyModel
 from geartrain.environments.environment import Step, Task, Verdict
 from geartrain.models.backbone import Policy, build_policy
 from geartrain.models.tokenizer import train_tokenizer
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
+from geartrain.schema import SamplingSection
 from geartrain.trajectory import ToolResult
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geartrain.config import SamplingSection
 from geartrain.environments.environment import Environment, Task
 from geartrain.errors import InfrastructureError, UserError
 from geartrain.models.backbone import Policy
@@ -23,6 +22,7 @@ from geartrain.models.chat import common_start
 from geartrain.rollouts.cache import Snapshot
 from geartrain.rollouts.live import EpisodeRequest, Limits, LiveEpisode, open_episode, world_seed
 from geartrain.rollouts.sampler import Sampler, sampling_mode, trajectory_uniforms
+from geartrain.schema import SamplingSection
 from geartrain.trajectory import Trajectory
 
 __all__ = ["EpisodeError", "EpisodeRequest", "Limits", "play", "world_seed"]

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from geartrain.algorithms.schedule import linear
 from geartrain.algorithms.surrogate import kl_as_reward
-from geartrain.config import PolicySection
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy
+from geartrain.policy_section import PolicySection
 from geartrain.progress import note
 from geartrain.seeds import seed_of
 from geartrain.training.batch import TokenSequence, with_value

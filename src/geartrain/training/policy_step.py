@@ -26,9 +26,9 @@ from geartrain.algorithms.surrogate import (
     log_ratio,
     mismatch,
 )
-from geartrain.config import PolicySection
 from geartrain.errors import UserError
 from geartrain.models.backbone import TokenScores, token_logprobs
+from geartrain.policy_section import PolicySection
 from geartrain.training.batch import Batch, TokenSequence, microbatches, some_tokens, trained_tokens
 from geartrain.training.engine import Engine, Piece
 from geartrain.training.workers import workers_for

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from geartrain.config import SamplingSection
 from geartrain.environments.environment import Step
 from geartrain.errors import UserError
 from geartrain.models.backbone import token_logprobs
 from geartrain.rollouts.collect import EpisodeError, EpisodeRequest, Limits, play, world_seed
+from geartrain.schema import SamplingSection
 from geartrain.trajectory import ToolResult, read_trajectories, write_trajectories
 
 LIMITS = {"limits": Limits(context=400, max_turns=6), "seed": 1, "policy_version": 3}

@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from geartrain.config import SamplingSection
 from geartrain.errors import UserError
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
+from geartrain.schema import SamplingSection
 from geartrain.training.features import TextEncoder, frozen_pass, sequence_of
 from tests.fakes.parity import TURNS, Parity, make_policy, make_tasks
 from tests.fakes.tiny_bert import save_encoder

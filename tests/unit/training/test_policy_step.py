@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from geartrain.algorithms.recipe import RECIPES
-from geartrain.config import SamplingSection
 from geartrain.methods import settings_of
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
+from geartrain.schema import SamplingSection
 from geartrain.training.engine import Engine
 from geartrain.training.features import sequence_of
 from geartrain.training.policy_step import PolicyStep

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from geartrain.algorithms.recipe import RECIPES
-from geartrain.config import SamplingSection
 from geartrain.methods import settings_of
 from geartrain.models.scoring import token_logprobs
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
+from geartrain.schema import SamplingSection
 from geartrain.training.features import sequence_of
 from geartrain.training.teachers import Teachers
 from tests.fakes.parity import TURNS, Parity, make_policy, make_tasks

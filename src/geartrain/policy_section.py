@@ -1,0 +1,99 @@
+"""The section `policy` of `params.yaml`: the loss, the credit method, the reward, when to stop and to look."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from geartrain.methods import setting_problems, settings_of, unknown_method
+from geartrain.schema import Count, NonNegative, Number, Positive, SamplingSection, Section
+
+
+def _known_method(name: str) -> str:
+    reason = unknown_method(name)
+    if reason is not None:
+        raise ValueError(reason)
+    return name
+
+
+class PolicySection(Section):
+    """Policy optimisation: GRPO's loss, a credit method's weights."""
+
+    recipe: Annotated[str, AfterValidator(_known_method)] = "gear_a_sgcd"
+    """The algorithm; `geartrain methods` lists them, with their settings. "grpo" is the control."""
+    settings: dict[str, dict[str, bool | float | str]] = Field(default_factory=dict)
+    """Settings of methods by name, where they differ from their defaults: {gear_b: {kappa: 0.5}}. Those of other
+    methods than `recipe` are checked and wait."""
+    iterations: Count = 30
+    tasks_per_iteration: Count = 16
+    siblings: Annotated[int, Field(ge=2)] = 8
+    sampling: SamplingSection = SamplingSection()
+    learning_rate: Positive = 3e-4
+    """High forgets the format (invalid calls rise); low does not move within the budget."""
+    train_embeddings: bool = False
+    """Whether the token embeddings and the output layer move too. Adam moves the rows of tokens that hardly occur as
+    far as all others: True unsettles a small model within a few iterations (invalid calls rise)."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """Of the learning rate after its first rise; cosine ends at 0: the last iterations average the noise out."""
+    minibatches: Count = 2
+    """Optimiser steps per iteration; more reuse means ratios further from 1."""
+    microbatch_tokens: Count = 8192
+    """Padded tokens per forward pass; memory, never the result."""
+    clip_low: Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False), Number] = 0.2
+    clip_high: Positive = 0.28
+    ratio: Literal["token", "sequence"] = "token"
+    """What is clipped: each token's ratio to the sampler, or the length-normalised ratio of the whole trajectory (GSPO;
+    its bounds are a thousand times narrower)."""
+    kl_coefficient: NonNegative = 0.01
+    """Weight of the KL to the warm start; 0 skips the reference pass. High holds the policy where it was."""
+    kl_final: NonNegative | None = None
+    """Its value at the end of the run, reached linearly; None keeps it."""
+    kl_place: Literal["loss", "reward"] = "loss"
+    """Where the KL is paid: in the loss, token by token, or in the reward, by the whole trajectory (k1), so that
+    siblings are compared by it too."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """All three have the KL's gradient here; k1 is noisiest, k3 never negative."""
+    entropy_coefficient: NonNegative = 0.0
+    """Weight of the entropy bonus; low lets the policy settle early, high keeps it random."""
+    entropy_final: NonNegative | None = None
+    """Its value at the end of the run, reached linearly; None keeps it."""
+    gradient_clip: Positive = 1.0
+    reference_url: str | None = None
+    """OpenAI-compatible server that summarises siblings for sgcd_p; None: built-in rules. Its key: environment."""
+    reference_model: str = "default"
+    """Model that the server is asked for."""
+    reward_model_weight: NonNegative = 0.1
+    """Spread of the learned reward within a group against that of the verified one (1.0). However high, no failure
+    overtakes a success; 0 does not load the reward model."""
+    progress_weight: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2
+    """Reward of a failure that reached every sub-goal; a success earns 1. High pays for almost, 0 only for done."""
+    learned_in_ties: bool = False
+    """Whether siblings that the verifier cannot tell apart are told apart by the reward model alone. True makes use of
+    every group, and lets the policy please the model where nothing else counts (reward hacking)."""
+    learn_from_cut: bool = False
+    """Whether episodes that were cut short (too many turns, context full) are trained on. True lets long loops outweigh
+    everything else; either way they count in their group's statistics."""
+    invalid_call_reward: Annotated[float, Field(le=0.0, allow_inf_nan=False)] = -0.1
+    """Step reward of a call that was answered by an error."""
+    validate_every: Count = 5
+    """Iterations between greedy evaluations on `val`; the best checkpoint is kept."""
+    patience: Count | None = None
+    """Validations without improvement before the run ends; null never ends it early. Low saves time, and may stop at a
+    bad draw of a small `val`; a cosine schedule is cut off where it stands."""
+    checkpoint_every: Count = 1
+    """Iterations between checkpoints; a killed run repeats at most this many."""
+
+    @model_validator(mode="after")
+    def _settings_exist(self) -> "PolicySection":
+        problems = []
+        for method, given in self.settings.items():
+            reason = unknown_method(method)
+            found = [reason] if reason else setting_problems(method, given)
+            problems += [f"settings.{method}: {problem}" for problem in found]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def method_settings(self) -> dict[str, bool | float | str]:
+        """Every setting of the recipe: defaults, and what is given instead."""
+        return settings_of(self.recipe, self.settings.get(self.recipe, {}))
