@@ -60,7 +60,7 @@ def test_the_articles_factor_shrinks_the_step_tenfold_right_after_a_snapshot():
     assert _weight(0.0, 1.0) == 1.0
 
 
-def test_a_turn_has_one_mean_log_ratio_whatever_its_length_and_nothing_leaks_from_observations():
+def test_a_turn_has_one_mean_log_ratio_whatever_its_length_and_of_its_own_tokens():
     logprob = torch.tensor([[-1.0, -2.0, 99.0, -1.0, 99.0]])
     snapshot = torch.tensor([[-1.5, -2.5, -99.0, -0.8, 0.0]])
     turn = torch.tensor([[0, 0, -1, 1, -1]])

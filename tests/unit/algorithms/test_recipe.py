@@ -112,6 +112,20 @@ def test_sign_bounds_and_masked_mean(name, lively, seed):
     assert weights.max() <= high + 1e-6
 
 
+@pytest.mark.parametrize("name", WEIGHING)
+def test_the_gradient_of_a_token_is_its_weight_times_the_plain_one_within_the_bound(name):
+    # SGCD's propositions 1 and 2 and its corollaries 1 to 3, over every method that weighs
+    evidence, settings = _evidence(name), settings_of(name, {})
+    credit = assign_credit(RECIPES[name], evidence, _mixture(name), settings=settings)
+    plain = assign_credit(replace(RECIPES[name], weigh=None, grains={}), evidence, settings=settings)
+    (_, weighed_NT), (_, plain_NT) = (_loss_and_gradient(c, evidence) for c in (credit, plain))
+    torch.testing.assert_close(weighed_NT, credit.weight_NT * plain_NT, rtol=1e-5, atol=1e-9)
+    low, high = RECIPES[name].bounds(settings)
+    assert (weighed_NT * plain_NT >= 0).all()
+    assert (weighed_NT.abs() <= max(high, 1 / low) * plain_NT.abs() + 1e-7).all()
+    assert plain_NT.abs().max() > 0
+
+
 @EVERY_RECIPE
 def test_nothing_flows_back_through_the_weights(name):
     evidence = _evidence(name)

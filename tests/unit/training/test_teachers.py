@@ -117,7 +117,7 @@ def test_a_distribution_to_match_sums_to_one_and_is_of_trained_tokens(policy, pl
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_a_snapshot_takes_effect_after_the_iteration_that_takes_it_and_is_frozen_until_the_next(policy):
+def test_a_snapshot_takes_effect_after_its_iteration_and_is_frozen_until_the_next(policy):
     teachers, student = _teachers(policy, "gear_b", snapshot_share=0.2, warm_share=0.1)
     weight, seen = student.get_input_embeddings().weight, []
     with torch.no_grad():
