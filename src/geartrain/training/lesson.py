@@ -104,17 +104,28 @@ class Lesson:
         )
 
 
-def select_lesson(scored: Scored, advantage: AdvantageFn, *, learn_from_cut: bool = True) -> Lesson:
+def select_lesson(
+    scored: Scored,
+    advantage: AdvantageFn,
+    *,
+    learn_from_cut: bool = True,
+    plain: Sequence[float | None] | None = None,
+) -> Lesson:
     """Compute advantages and keep what carries a signal.
+
+    `plain` are the rewards before they were lowered, for length or for distance: siblings that differ in what they were
+    lowered by alone carry no signal (rl-faults C22). None where nothing was lowered.
 
     Without `learn_from_cut`, episodes that were cut short count in their group's statistics and are not trained
     on (overlong filtering of DAPO, arXiv:2503.14476): a loop of thirty equal calls would outweigh five episodes.
     """
-    found = advantage(scored.rewards, [trajectory.group_id for trajectory in scored.trajectories])
+    groups = [trajectory.group_id for trajectory in scored.trajectories]
+    found = advantage(scored.rewards, groups)
+    flat = found.flat if plain is None else found.flat | advantage(plain, groups).flat
     kept = [
         index
         for index, trajectory in enumerate(scored.trajectories)
-        if trajectory.group_id not in found.flat
+        if trajectory.group_id not in flat
         and _is_number(scored.rewards[index])
         and any(turn.action_ids for turn in trajectory.turns)
     ]
@@ -122,7 +133,7 @@ def select_lesson(scored: Scored, advantage: AdvantageFn, *, learn_from_cut: boo
     cut, kept = len(kept) - len(whole), whole
     trajectories = [scored.trajectories[index] for index in kept]
     reward_N = torch.tensor([scored.rewards[index] for index in kept], dtype=torch.float32)
-    return Lesson(trajectories, found.advantage_N[kept], reward_N, len(found.flat), found.excluded, cut)
+    return Lesson(trajectories, found.advantage_N[kept], reward_N, len(flat), found.excluded, cut)
 
 
 def whole_lesson(scored: Scored, advantage: AdvantageFn) -> Lesson:

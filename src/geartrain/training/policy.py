@@ -203,12 +203,16 @@ class PolicyTrainer:
         """Play until enough groups carry a signal, or as often as the method allows (dynamic sampling of DAPO)."""
         settings, wanted = self.assigner.settings, self.section.tasks_per_iteration
         rounds: list[Pooled] = []
+        plain: list[float | None] = []
         for refill in range(1 + int(settings.get("refills", 0))):
             scored = self.world.score(self.world.play(self.policy, iteration, refill))
+            plain += scored.rewards
             share = float(settings.get("overlong_share", 0.0))
             rounds.append(self._charge_kl(shorten(scored, context=self._context, share=share), iteration))
             pooled = pool(rounds)
-            lesson = select_lesson(pooled, self.assigner.recipe.advantage, learn_from_cut=self.section.learn_from_cut)
+            lesson = select_lesson(
+                pooled, self.assigner.recipe.advantage, learn_from_cut=self.section.learn_from_cut, plain=plain
+            )
             if lesson.groups >= wanted:
                 break
         return pooled, lesson.first(wanted)

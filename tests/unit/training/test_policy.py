@@ -13,6 +13,7 @@ from geartrain.rewards.mix import RewardMix
 from geartrain.stages.policy import TaskWorld
 from geartrain.training.batch import make_sequence, microbatches
 from geartrain.training.credit import CreditAssigner, Critic
+from geartrain.training.critic import Labelling
 from geartrain.training.lesson import task_batch
 from geartrain.training.policy import MAX_EMPTY_IN_A_ROW, PolicyTrainer
 from geartrain.training.policy_step import PolicyStep
@@ -41,7 +42,7 @@ def _assigner(config, policy, recipe):
     return CreditAssigner(
         RECIPES[recipe],
         settings_of(recipe, section.settings.get(recipe, {})),
-        critic=Critic(CriticHead(width, hidden=8).eval(), 0.7, None),
+        critic=Critic(CriticHead(width, hidden=8).eval(), 0.7, None, Labelling(1.0, 0.5, 5.0)),
         width=width,
         iterations=section.iterations,
         seed=0,
@@ -154,6 +155,8 @@ UNUSUAL = {
     "k2": ("grpo", {"kl_estimator": "k2"}),
     "kl rises from nothing": ("grpo", {"kl_coefficient": 0.0, "kl_final": 0.5}),
     "kl rises beside a learner": ("gear_a", {"kl_coefficient": 0.0, "kl_final": 0.5}),
+    "kl in the reward": ("rloo", {"kl_coefficient": 0.5, "kl_place": "reward"}),
+    "critic that learns": ("sgcd_s", {"settings": {"sgcd_s": {"critic_steps": 2}}}),
     "entropy": ("grpo", {"entropy_coefficient": 0.0, "entropy_final": 0.1}),
     "distillation": ("gear_a", {"settings": {"gear_a": {"distil": 0.5, "distil_final": 0.1}}}),
     "alignment": ("gear_a", {"settings": {"gear_a": {"objective": "alignment"}}}),
@@ -212,8 +215,8 @@ def test_what_a_teacher_is_told_reaches_no_student(tmp_path, recipe, monkeypatch
     played, told, trained = [], [], []
 
     class Watched(FragileWorld):
-        def play(self, policy, iteration):
-            played.extend(found := super().play(policy, iteration))
+        def play(self, policy, iteration, refill=0):
+            played.extend(found := super().play(policy, iteration, refill))
             return found
 
         def opening(self, trajectory, hint):
@@ -270,6 +273,22 @@ def test_batches_without_signal_are_skipped_and_then_stop_the_run(tmp_path):
         trainer.iterate(iteration)
     with pytest.raises(UserError, match="nothing to learn from"):
         trainer.iterate(MAX_EMPTY_IN_A_ROW - 1)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings"),
+    [
+        ("dapo", {"settings": {"dapo": {"overlong_share": 1.0, "refills": 0}}}),
+        ("grpo", {"kl_coefficient": 0.5, "kl_place": "reward"}),
+    ],
+)
+def test_siblings_that_differ_in_what_they_are_charged_alone_are_left_out(tmp_path, recipe, settings):
+    trainer = _trainer(tmp_path, make_config(**settings), recipe, world_type=Indifferent)
+    with torch.no_grad():
+        trainer.reference.get_output_embeddings().weight.mul_(0.0)  # a distance that differs between siblings
+    scored, lesson = trainer._play(0)
+    assert len(set(scored.rewards)) > 1
+    assert (len(lesson.trajectories), lesson.filtered_groups) == (0, 3)
 
 
 def test_dapo_plays_on_until_enough_groups_carry_a_signal(tmp_path):

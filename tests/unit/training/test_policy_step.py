@@ -20,6 +20,7 @@ PATHS = {
     "token": ("grpo", {}),
     "sequence": ("grpo", {"ratio": "sequence"}),
     "constant": ("dr_grpo", {}),
+    "rows": ("grpo_rows", {"kl_coefficient": 0.5, "entropy_coefficient": 0.1}),
     "k1": ("grpo", {"kl_estimator": "k1", "kl_coefficient": 0.5}),
     "k2": ("grpo", {"kl_estimator": "k2", "kl_coefficient": 0.5}),
     "entropy": ("grpo", {"entropy_coefficient": 0.1}),
@@ -57,16 +58,31 @@ def sequences(policy):
     return prepared
 
 
-def _step(policy, sequences, path, **given):
+def _read_by(sequences, path):
+    """Return sequences with the values that a path reads."""
+    kept = ("behaviour", "advantage", "reference")
+    if PATHS[path][0] == "direct_distillation":
+        return list(sequences)
+    return [replace(s, values={name: s.values[name] for name in kept}) for s in sequences]
+
+
+def _build(policy, path, total=None, **given):
     recipe, settings = PATHS[path]
-    if recipe != "direct_distillation":
-        kept = ("behaviour", "advantage", "reference")
-        sequences = [replace(s, values={name: s.values[name] for name in kept}) for s in sequences]
     section = make_config(minibatches=1, **{**settings, **given}).policy
     model = copy.deepcopy(policy.model)
     engine = Engine(model.parameters(), learning_rate=1e-3, total_steps=1)
-    step = PolicyStep(model, engine, section, RECIPES[recipe], settings_of(recipe, {}), context=256)
-    return step.run(sequences, temperature=TEMPERATURE, seed=0), model
+    return PolicyStep(model, engine, section, RECIPES[recipe], settings_of(recipe, {}), 256, total), model
+
+
+def _step(policy, sequences, path, **given):
+    step, model = _build(policy, path, **given)
+    return step.run(_read_by(sequences, path), temperature=TEMPERATURE, seed=0), model
+
+
+def _gradient(step, model, sequences):
+    pieces = list(step._pieces(sequences, TEMPERATURE, 0.0))
+    loss = sum((piece()[0] for piece in pieces), torch.zeros(()))
+    return torch.autograd.grad(loss, model.model.norm.weight)[0] if pieces else torch.zeros(())
 
 
 @EVERY_PATH
@@ -110,3 +126,21 @@ def test_the_divergence_from_a_copy_of_itself_is_zero(policy, sequences):
     own = [replace(s, values={**s.values, "reference": s.values["behaviour"]}) for s in sequences]
     assert _step(policy, own, "token")[0]["kl"] == pytest.approx(0.0, abs=1e-6)
     assert _step(policy, sequences, "token")[0]["kl"] > 1e-3
+
+
+@EVERY_PATH
+@pytest.mark.parametrize("cut", [1, 4, 6])
+def test_shares_of_a_step_that_know_the_whole_count_add_up_to_the_whole(policy, sequences, path, cut):
+    # what several processes would do: unequal shares, the last one empty, their gradients summed
+    sequences, asked = _read_by(sequences, path), []
+    counts = sum(int(sequence.loss_T.sum()) for sequence in sequences), len(sequences)
+
+    def total(tokens, rows):
+        asked.append((tokens, rows))
+        return counts
+
+    whole = _gradient(*_build(policy, path), sequences)
+    apart = [_gradient(*_build(policy, path, total), share) for share in (sequences[:cut], sequences[cut:])]
+    torch.testing.assert_close(apart[0] + apart[1], whole, rtol=1e-4, atol=1e-6)
+    assert len(asked) == 2  # each share asks once, the empty one too: else the others would wait for it
+    assert tuple(map(sum, zip(*asked, strict=True))) == counts
