@@ -1,0 +1,241 @@
+"""The gradient of an optimiser step is that of its rows: no split, padding, order or number of ranks changes it.
+
+In float64, over every recipe and every head of its loss (rl-faults A1, A5, A6, A11, A12, A16, C32; methods.md T9).
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import geartrain.training.policy_step as policy_step
+from geartrain.algorithms.recipe import RECIPES
+from geartrain.algorithms.surrogate import log_ratio
+from geartrain.training.batch import collate, make_sequence, microbatches
+from tests.fakes.parity import make_config, make_policy
+from tests.fakes.ranks import gradients_of_two
+from tests.fakes.synthetic import (
+    OneBack,
+    episodes,
+    lesson_of,
+    near_the_policy,
+    prepared_by,
+    step_gradient,
+    trainer_of,
+)
+
+EVERY_RECIPE = pytest.mark.parametrize("name", RECIPES)
+TOLERANCE = 1e-10
+WHOLE = {"minibatches": 1, "microbatch_tokens": 9999}
+HEADS = {
+    "plain": {"kl_coefficient": 0.0},
+    "k1": {"kl_coefficient": 0.5, "kl_estimator": "k1"},
+    "k2": {"kl_coefficient": 0.5, "kl_estimator": "k2"},
+    "k3 and entropy": {"kl_coefficient": 0.5, "kl_estimator": "k3", "entropy_coefficient": 0.2},
+    "sequence ratio": {"kl_coefficient": 0.0, "ratio": "sequence"},
+}
+"""What is in the loss beside the recipe's own heads (policy gradient, distillation)."""
+EVERYTHING = "k3 and entropy"
+BUDGETS = {1: 9999, 2: 160, 4: 80, 8: 1}
+"""Micro-batches -> padded tokens of one; the longest row has 40."""
+
+
+def _section(head, **policy):
+    return make_config(**{**WHOLE, **HEADS[head], **policy}).policy
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Weights in float64, large enough for what is read to change what is said."""
+    policy = make_policy()
+    policy.model.double()
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            weight.mul_(8.0 if weight.ndim == 2 else 1.0)
+    return policy
+
+
+@pytest.fixture(scope="module")
+def batch_of(model, tmp_path_factory):
+    """Return the sequences of a recipe, ready for their optimiser step; made once."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            section = make_config(kl_coefficient=0.5, iterations=8).policy
+            trajectories = near_the_policy(model.model, episodes())
+            trainer = trainer_of(name, model, section, tmp_path_factory.mktemp(name))
+            # a teacher of its own, and the reference, must differ from what is trained
+            for other, seed in ((trainer.reference, 1), (trainer._teachers.model, 2)):
+                for weight in () if other is None else other.parameters():
+                    weight.add_(0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)))
+            made[name] = prepared_by(trainer, lesson_of(name, trajectories), iteration=4)
+            for parameter in model.model.parameters():  # a trainer freezes the embeddings it does not move
+                parameter.requires_grad_(True)
+        return made[name]
+
+    return make
+
+
+def _padded(batch, left, right):
+    """Return a micro-batch with garbage ids on more padding."""
+
+    def pad(value, fill=0):
+        widths = (*[0] * 2 * (value.dim() - 2), left, right)
+        return torch.nn.functional.pad(value, widths, value=fill)
+
+    return replace(
+        batch,
+        ids_BT=pad(batch.ids_BT, 9),
+        attention_BT=pad(batch.attention_BT),
+        action_BT=pad(batch.action_BT),
+        loss_BT=pad(batch.loss_BT),
+        values={name: pad(value) for name, value in batch.values.items()},
+    )
+
+
+def _close(found, expected):
+    assert (found - expected).abs().max() <= TOLERANCE
+
+
+@EVERY_RECIPE
+def test_the_batch_is_one_that_could_go_wrong(name, batch_of, model):
+    sequences = batch_of(name)
+    batch = collate(sequences)
+    mask, advantage = batch.loss_BT, batch.values["advantage"]
+    scored = policy_step.token_logprobs(model.model, batch.ids_BT, batch.attention_BT, temperature=0.8)
+    ratio = log_ratio(scored.logprob_BT.detach(), batch.values["behaviour"], mask).exp()[mask]
+    assert scored.logprob_BT.dtype == torch.float64
+    assert ratio.min() < 0.8
+    assert ratio.max() > 1.28
+    assert advantage[mask].min() < 0 < advantage[mask].max()
+    assert len({len(sequence) for sequence in sequences}) > 4
+    assert len({int(sequence.loss_T.sum()) for sequence in sequences}) > 2
+    assert all((~s.loss_T[12:]).any() and s.loss_T.any() for s in sequences)  # observations between actions
+    assert ("support" in batch.values) is (name in {"gear_a", "gear_a_sgcd", "direct_distillation"})
+    plain, _ = step_gradient(model.model, name, _section("plain"), sequences)
+    for head in HEADS:
+        gradient, _ = step_gradient(model.model, name, _section(head), sequences)
+        assert gradient.abs().max() > 1e-3
+        # a ratio without a policy gradient is nobody's
+        unmoved = head == "plain" or (head == "sequence ratio" and not RECIPES[name].policy_gradient)
+        assert torch.equal(gradient, plain) is unmoved
+
+
+@EVERY_RECIPE
+@pytest.mark.parametrize("head", HEADS)
+def test_the_split_into_micro_batches_changes_no_gradient(name, head, batch_of, model):
+    sequences = batch_of(name)
+    expected, loss = step_gradient(model.model, name, _section(head), sequences)
+    for pieces in BUDGETS if head == EVERYTHING else (8,):
+        budget = BUDGETS[pieces]
+        assert len(list(microbatches(sequences, budget=budget))) == pieces
+        found, again = step_gradient(model.model, name, _section(head, microbatch_tokens=budget), sequences)
+        _close(found, expected)
+        assert again == pytest.approx(loss, abs=TOLERANCE)
+
+
+@EVERY_RECIPE
+@pytest.mark.parametrize("head", [EVERYTHING, "sequence ratio"])
+def test_order_and_padding_change_no_gradient(name, head, batch_of, model, monkeypatch):
+    sequences = batch_of(name)
+    expected, _ = step_gradient(model.model, name, _section(head), sequences)
+    shuffled = [sequences[row] for row in (3, 0, 7, 5, 1, 6, 2, 4)]
+    _close(step_gradient(model.model, name, _section(head, microbatch_tokens=100), shuffled)[0], expected)
+    for left, right in ((0, 9), (5, 0), (3, 4)) if head == EVERYTHING else ((3, 4),):
+
+        def wider(*args, left=left, right=right, **options):
+            return (_padded(batch, left, right) for batch in microbatches(*args, **options))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(policy_step, "microbatches", wider)
+            _close(step_gradient(model.model, name, _section(head, microbatch_tokens=160), sequences)[0], expected)
+
+
+@EVERY_RECIPE
+@pytest.mark.parametrize("head", [EVERYTHING, "sequence ratio"])
+def test_values_at_masked_positions_change_neither_loss_nor_gradient(name, head, batch_of, model):
+    sequences = batch_of(name)
+
+    def poison(sequence):
+        values = {}
+        for key, value in sequence.values.items():
+            mask = sequence.loss_T.reshape(-1, *[1] * (value.dim() - 1))
+            values[key] = torch.where(mask, value, torch.nan if value.is_floating_point() else 11)
+        return replace(sequence, values=values)
+
+    expected = step_gradient(model.model, name, _section(head), sequences)
+    found = step_gradient(model.model, name, _section(head), [poison(sequence) for sequence in sequences])
+    assert torch.equal(found[0], expected[0])
+    assert found[1] == expected[1]
+
+
+def _other_observations(trajectory):
+    """Change every prompt and observation but its last token, which the next action reads."""
+    turns = [
+        replace(t, prompt_ids=[*((i + 17) % 256 for i in t.prompt_ids[:-1]), t.prompt_ids[-1]])
+        for t in trajectory.turns
+    ]
+    return replace(trajectory, turns=turns)
+
+
+@EVERY_RECIPE
+def test_observations_are_context_and_nothing_else(name, tmp_path, model):
+    # under a model that sees one token back, what lies further back is no context: nothing at all may change
+    one_back = replace(model, model=OneBack().double())
+    trajectories = near_the_policy(one_back.model, episodes())
+    section, results = _section(EVERYTHING, iterations=8, train_embeddings=True), []
+    for index, played in enumerate((trajectories, [_other_observations(t) for t in trajectories])):
+        trainer = trainer_of(name, one_back, section, tmp_path / str(index))
+        for weight in () if trainer._teachers.model is None else trainer._teachers.model.parameters():
+            weight.mul_(1.2)
+        sequences = prepared_by(trainer, lesson_of(name, played), iteration=4)
+        results.append((sequences, *step_gradient(one_back.model, name, section, sequences)))
+    (before, gradient, loss), (after, other_gradient, other_loss) = results
+    assert any(not torch.equal(a.ids_T, b.ids_T) for a, b in zip(before, after, strict=True))
+    for a, b in zip(before, after, strict=True):
+        for key, value in a.values.items():
+            assert torch.equal(value[a.loss_T], b.values[key][b.loss_T]), key
+    assert torch.equal(gradient, other_gradient)
+    assert loss == other_loss
+
+
+def _masked_row():
+    """A row of which nothing is trained."""
+    return make_sequence(list(range(10, 40)), [False] * 30)
+
+
+def _with_values(sequence, like):
+    values = {
+        key: torch.zeros((len(sequence), *value.shape[1:]), dtype=value.dtype) for key, value in like.values.items()
+    }
+    return replace(sequence, values=values)
+
+
+SHARES = {
+    "unequal": lambda rows: ([rows[2]], [*rows[:2], *rows[3:]]),
+    "empty": lambda rows: ([], rows),
+    "masked": lambda rows: ([_with_values(_masked_row(), rows[0])], rows),
+}
+
+
+@pytest.fixture(scope="module")
+def of_two_ranks(batch_of, model, tmp_path_factory):
+    """Return the gradient of every recipe, head and kind of share, all from one pair of processes."""
+    keys, jobs = [], []
+    for name in RECIPES:
+        heads = HEADS if name == "gear_a" else [EVERYTHING]
+        for head, share in [*((head, "unequal") for head in heads), ("k1", "empty"), ("sequence ratio", "masked")]:
+            keys.append((name, head, share))
+            jobs.append((name, _section(head, microbatch_tokens=80), *SHARES[share](batch_of(name))))
+    return dict(zip(keys, gradients_of_two(tmp_path_factory.mktemp("ranks"), model.model, jobs), strict=True))
+
+
+@pytest.mark.slow
+@EVERY_RECIPE
+def test_two_ranks_with_unequal_shares_are_one_process(name, of_two_ranks, batch_of, model):
+    for (recipe, head, share), found in of_two_ranks.items():
+        if recipe == name:
+            small, large = SHARES[share](batch_of(name))
+            _close(found, step_gradient(model.model, name, _section(head), [*small, *large])[0])
+            assert sum(int(s.loss_T.sum()) for s in small) < 0.2 * sum(int(s.loss_T.sum()) for s in large)
