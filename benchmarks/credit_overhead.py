@@ -40,7 +40,8 @@ OPENING, ACTION, OBSERVATION, TURNS = 200, 25, 50, 6
 HINT = 40
 """Tokens that a privileged teacher reads more."""
 FREE, ONE_PASS = 1.15, 1.40
-"""Bars of the ratio: no further forward pass; one pass of a teacher."""
+"""Bars of the ratio: no further forward pass; one pass of a teacher. Two passes have none: each is a quarter of what
+`grpo` does (its reference's pass, and a pass forward and back), and the weights cost next to nothing."""
 PASSES = {"gear_a": 0.25, "gear_a_sgcd": 0.25, "gear_b": 1, "gear_p": 1, "gear_p_calls": 1, "gear_p_raw": 1} | {
     "sgcd_p": 2,
     "sgcd_p_raw": 2,

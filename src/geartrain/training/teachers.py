@@ -136,16 +136,18 @@ class Teachers:
     def _hinted_view(
         self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence], hint: Hint
     ) -> TeacherView:
-        top = int(self._settings["top"]) if self._kind == "siblings" else 0
+        siblings = self._kind == "siblings"
+        top = int(self._settings["top"]) if siblings else 0
         scores = self._hinted(trajectories, sequences, hint, top=top)
         nothing = [torch.zeros(len(sequence)) for sequence in sequences]
         known = torch.tensor([score is not None for score in scores])
         filled = [FrozenScores(zero) if score is None else score for score, zero in zip(scores, nothing, strict=True)]
+        logprob_NT = _pad([score.logprob_T for score in filled])
+        if not siblings:
+            return TeacherView(logprob_NT, scored_N=known)
         entropy = [zero if s.entropy_T is None else s.entropy_T for s, zero in zip(filled, nothing, strict=True)]
-        divergence_NT = None
-        if self._kind == "siblings":
-            divergence_NT = _pad(self._divergence(trajectories, sequences, scores, nothing))
-        return TeacherView(_pad([score.logprob_T for score in filled]), _pad(entropy), divergence_NT, known)
+        divergence_NT = _pad(self._divergence(trajectories, sequences, scores, nothing))
+        return TeacherView(logprob_NT, _pad(entropy), divergence_NT, known)
 
     def _divergence(
         self,
@@ -180,7 +182,8 @@ class Teachers:
         openings = [hint(trajectory) for trajectory in trajectories]
         rows = [row for row, opening in enumerate(openings) if opening is not None]
         asked = [_with_opening(trajectories[row], openings[row] or []) for row in rows]
-        scores = self._pass([trajectories[row] for row in rows], asked, want_entropy=True, top=top) if rows else []
+        wanted = {"want_entropy": self._kind == "siblings", "top": top}
+        scores = self._pass([trajectories[row] for row in rows], asked, **wanted) if rows else []
         found: list[FrozenScores | None] = [None] * len(trajectories)
         for row, score in zip(rows, scores, strict=True):
             shift = len(openings[row] or []) - len(trajectories[row].turns[0].prompt_ids)
