@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 from geartrain import artifacts
 from geartrain.config import Config
@@ -24,8 +25,11 @@ TIED_TO_PARENT = "GEARTRAIN_TIED_TO_PARENT"
 Say = Callable[[str], None]
 
 
-def run_direct(folder: Path, config: Config, until: str, say: Say) -> int:
-    """Run the stages up to `until`, each in a fresh process; return the exit code of the first that fails, or 0."""
+def run_direct(folder: Path, config: Config, until: str, say: Say, *, output: IO[str] | None = None) -> int:
+    """Run the stages up to `until`, each in a fresh process; return the exit code of the first that fails, or 0.
+
+    `output` takes what the stages print; None leaves it on the terminal.
+    """
     stages = ORDER[: ORDER.index(until) + 1]
     for number, name in enumerate(stages, 1):
         title = f"[{number}/{len(stages)}] {name}"
@@ -39,7 +43,8 @@ def run_direct(folder: Path, config: Config, until: str, say: Say) -> int:
         say(title)
         started = time.monotonic()
         command = [sys.executable, "-m", "geartrain", "stage", name, "--dir", str(folder), "--quiet"]
-        code = subprocess.run(command, env=process_environment(config.threads, tied=True), check=False).returncode  # noqa: S603
+        environment = process_environment(config.threads, tied=True)
+        code = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False).returncode  # noqa: S603
         if code:
             say(f"{title}: failed with exit code {code}; what finished is kept, and the same command goes on from here")
             return code if code > 0 else 1

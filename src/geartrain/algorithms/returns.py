@@ -20,6 +20,11 @@ def turn_returns(rewards_S: Sequence[float], *, discount: float) -> Tensor:
     return returns
 
 
+def later_returns(rewards_S: Sequence[float], *, discount: float) -> Tensor:
+    """Return discount * G_{s+1}, what follows each turn without its own reward. -> float32 [S]. Source: ours."""
+    return turn_returns(rewards_S, discount=discount) - torch.tensor(list(rewards_S), dtype=torch.float32)
+
+
 def generalised_advantage(
     rewards_S: Sequence[float], values_S: Sequence[float], *, discount: float, trace: float, after: float = 0.0
 ) -> Tensor:

@@ -8,6 +8,7 @@ Legend: N tasks, S samples per task. `outcome_NS` holds 0/1 (or any score), row
 by row the same tasks in the same order wherever two tables are compared.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +92,25 @@ def mcnemar_exact(before_N: ArrayLike, after_N: ArrayLike) -> float:
         raise ValueError(f"mcnemar_exact: two vectors of equal length, got shapes {before.shape} and {after.shape}")
     gained, lost = int(np.sum(after & ~before)), int(np.sum(before & ~after))
     return float(stats.binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for having looked at all of them; one below alpha keeps the family's error below alpha.
+
+    In ascending order the i-th of m is multiplied by m - i + 1, and none is smaller than the one before it; at most 1.
+    Valid whatever the p-values have in common, such as a control that all are compared with.
+    Source: Holm (1979), Scandinavian Journal of Statistics 6.
+
+    Raises:
+        ValueError: a p-value is outside [0, 1].
+    """
+    if not all(0 <= p <= 1 for p in p_values):  # put so that NaN is refused too
+        raise ValueError(f"holm: p-values lie in [0, 1], got {list(p_values)}")
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
 
 
 def pass_at_k(successes_N: ArrayLike, samples: int, k: int) -> float:

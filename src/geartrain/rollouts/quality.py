@@ -42,6 +42,43 @@ def summarise_quality(
     }
 
 
+def describe_play(trajectories: Sequence[Trajectory]) -> dict[str, float | None]:
+    """Return how a batch of training episodes was played; what can be told without the tasks.
+
+    `environment_steps` is what methods are compared by: agent turns played, refills included.
+    `first_attempts` is of the sub-goals that were reached. Entropies are means per token, in nats, over the turns that
+    were begun with less than a third, two thirds, and more of the sub-goals reached.
+    """
+    turns = sum(len(t.turns) for t in trajectories)
+    reached = sum(len(turn.subgoals) for t in trajectories for turn in t.turns)
+    thirds = entropy_by_progress(trajectories)
+    return {
+        "episodes": len(trajectories),
+        "environment_steps": turns,
+        "redundant_calls": _share(sum(map(redundant_calls, trajectories)), turns),
+        "first_attempts": _share(sum(map(first_attempts, trajectories)), reached),
+        **{f"entropy_{name}": value for name, value in zip(("early", "middle", "late"), thirds, strict=True)},
+    }
+
+
+def entropy_by_progress(trajectories: Sequence[Trajectory], bins: int = 3) -> list[float | None]:
+    """Return the mean entropy of a sampled token by the share of sub-goals reached before its turn, in equal bins.
+
+    The number of a task's sub-goals follows from `progress`; where nothing was reached, every turn is of the first bin.
+    """
+    sums, tokens = [0.0] * bins, [0] * bins
+    for trajectory in trajectories:
+        reached = sum(len(turn.subgoals) for turn in trajectory.turns)
+        entropies, before = trajectory.entropies(), 0
+        for turn, (start, stop) in zip(trajectory.turns, trajectory.action_spans(), strict=True):
+            share = trajectory.progress * before / reached if reached else 0.0
+            place = min(bins - 1, int(share * bins + 1e-9))
+            sums[place] += sum(entropies[start:stop])
+            tokens[place] += stop - start
+            before += len(turn.subgoals)
+    return [_share(total, count) for total, count in zip(sums, tokens, strict=True)]
+
+
 def redundant_calls(trajectory: Trajectory) -> int:
     """Count turns whose call, arguments included, was made before in the episode.
 

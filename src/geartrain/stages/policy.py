@@ -21,7 +21,7 @@ from geartrain.progress import bar
 from geartrain.rewards.mix import RewardMix, Scored
 from geartrain.rollouts.collect import EpisodeRequest
 from geartrain.rollouts.players import Players
-from geartrain.rollouts.quality import used_no_tool
+from geartrain.rollouts.quality import describe_play, used_no_tool
 from geartrain.seeds import pick, seed_of
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.training.credit import CreditAssigner, load_critic
@@ -152,6 +152,7 @@ class TaskWorld:
             "invalid_calls": sum(t.invalid_calls for t in trajectories) / max(1, turns),
             "truncated": _share(t.truncated for t in trajectories),
             "zero_tool_share": _share(used_no_tool(t) for t in successes) if successes else None,
+            **describe_play(trajectories),
         }
 
     def answer(self, trajectory: Trajectory) -> str:

@@ -17,6 +17,7 @@ from geartrain.algorithms.granularity import fuse, pull
 from geartrain.algorithms.recipe import Credit, Recipe, assign_credit
 from geartrain.errors import UserError
 from geartrain.models.heads import CriticHead, load_critic_head
+from geartrain.training.credit_numbers import describe_weights
 from geartrain.training.critic import Labelling
 from geartrain.training.evidence import gather
 from geartrain.training.features import Encoder, FrozenScores, TextEncoder, TurnFeatures
@@ -194,14 +195,9 @@ class CreditAssigner:
         """Whether the mixture learns from a teacher's log ratios."""
         return self.mixture is not None and self.mixture.objective == "explanation"
 
-    def summary(self, batch: BatchCredit) -> dict[str, float]:
-        """Return the spread of the weights and of the critic, and the mean mixture by grain."""
-        weights = batch.credit.weight_NT[batch.evidence.mask_NT]
-        record = {
-            "weight_spread": float(weights.std(correction=0)),
-            "weight_min": float(weights.min()),
-            "weight_max": float(weights.max()),
-        }
+    def summary(self, batch: BatchCredit) -> dict[str, float | None]:
+        """Return the distribution of the weights, what credit goes with, and the mean mixture by grain."""
+        record = describe_weights(batch.credit, batch.evidence)
         if batch.critic_S is not None:
             record["critic_spread"] = float(batch.critic_S.std(correction=0))
         if batch.mixture_SK is not None:

@@ -59,6 +59,7 @@ def _turns(assigner: CreditAssigner, batch: BatchCredit, trajectory: Trajectory,
                 "error": turn.result.error,
                 "subgoals": list(turn.subgoals),
                 "weight": _round(float(batch.credit.weight_NT[row, start:stop].mean())),
+                "credit": _round(float(batch.credit.advantage_NT[row, start:stop].mean())),
                 "critic": critic,
                 "grains": named,
             }

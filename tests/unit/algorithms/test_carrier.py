@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from geartrain.algorithms.carrier import anchored_advantage
-from geartrain.algorithms.returns import generalised_advantage
+from geartrain.algorithms.returns import generalised_advantage, later_returns
 
 
 def _naive(rewards, values, discount, trace):
@@ -22,6 +22,10 @@ def test_generalised_advantage_is_its_definition(discount, trace):
     rewards, values = [0.1, 0.0, -0.2, 1.0], [0.5, 0.4, 0.3, 0.9]
     found = generalised_advantage(rewards, values, discount=discount, trace=trace)
     assert found.tolist() == pytest.approx(_naive(rewards, values, discount, trace))
+
+
+def test_what_comes_later_leaves_the_turn_s_own_reward_out():
+    assert later_returns([1.0, 2.0, 4.0], discount=0.5).tolist() == [2.0, 2.0, 0.0]
 
 
 def test_trace_one_is_return_minus_value_and_trace_zero_one_step():

@@ -123,6 +123,34 @@ def test_mcnemar_refuses_unequal_vectors():
         statistics.mcnemar_exact([True], [True, False])
 
 
+@pytest.mark.parametrize(
+    ("given", "adjusted"),
+    [
+        ([], []),
+        ([0.04], [0.04]),
+        ([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]),  # 3 x 0.01, 2 x 0.03, then 1 x 0.04, raised to the one before
+        ([0.2, 0.001, 0.2], [0.4, 0.003, 0.4]),
+        ([0.6, 0.7], [1.0, 1.0]),
+        ([0.0, 1.0], [0.0, 1.0]),
+    ],
+)
+def test_holm_by_hand(given, adjusted):
+    assert statistics.holm(given) == pytest.approx(adjusted)
+
+
+def test_holm_keeps_the_error_of_the_family():
+    """Of families without any effect, at most the stated share has a finding; without Holm most have one."""
+    p_values = np.random.default_rng(7).random((2000, 20))
+    assert 0.03 < np.mean([min(statistics.holm(row)) < 0.05 for row in p_values]) < 0.065
+    assert np.mean(p_values.min(axis=1) < 0.05) > 0.5
+
+
+@pytest.mark.parametrize("bad", [[0.5, -0.1], [1.1], [math.nan, 0.1]])
+def test_holm_refuses_what_is_no_probability(bad):
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        statistics.holm(bad)
+
+
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_pass_at_k_and_pass_hat_k_match_enumeration_of_subsets(k):
     table = [[1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]
@@ -143,8 +171,11 @@ def test_pass_at_k_refuses_impossible_counts(counts, k):
 
 def test_minimum_detectable_effect_is_the_textbook_value():
     assert statistics.minimum_detectable_effect(120) == pytest.approx(2.8016 * 0.5 / math.sqrt(120), abs=1e-4)
+    # of benchmarks in the papers: what they could have seen where one task in four changes its outcome
     smaller = [statistics.minimum_detectable_effect(tasks) for tasks in (20, 168, 417)]
-    assert smaller == sorted(smaller, reverse=True)
+    assert smaller == pytest.approx([0.3132, 0.1081, 0.0686], abs=1e-4)
+    more = [statistics.minimum_detectable_effect(20, deviation=deviation) for deviation in (0.1, 0.5, 1.0)]
+    assert more == sorted(more)
     with pytest.raises(ValueError, match="tasks >= 1"):
         statistics.minimum_detectable_effect(0)
 

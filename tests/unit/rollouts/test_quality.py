@@ -1,8 +1,17 @@
 """Quality of episodes, on hand-written ones whose counts are known."""
 
+from dataclasses import replace
+
 import pytest
 
-from geartrain.rollouts.quality import first_attempts, redundant_calls, summarise_quality, used_no_tool
+from geartrain.rollouts.quality import (
+    describe_play,
+    entropy_by_progress,
+    first_attempts,
+    redundant_calls,
+    summarise_quality,
+    used_no_tool,
+)
 from geartrain.trajectory import ToolCall, ToolResult, Trajectory, Turn
 from tests.fakes.errand import make_task
 
@@ -49,6 +58,32 @@ def test_summary_counts_by_hand():
 def test_share_of_nothing_is_none_not_zero():
     found = summarise_quality([CUT], {"t": make_task("t")}, {"t": 2})
     assert (found["steps_of_successes"], found["necessary_steps"], found["zero_tool_successes"]) == (None, None, None)
+
+
+def test_play_is_counted_in_agent_turns_by_hand():
+    found = describe_play([CLEAN, CLUMSY, CUT])
+    assert (found["episodes"], found["environment_steps"]) == (3, 12)
+    assert found["redundant_calls"] == pytest.approx(2 / 12, abs=1e-6)
+    assert found["first_attempts"] == 0.8  # of 5 reached, clumsy's tea at the second attempt
+    assert describe_play([LAZY])["first_attempts"] is None
+
+
+def told(turn, *entropies):
+    return replace(turn, action_entropies=entropies)
+
+
+def test_entropy_is_of_the_share_of_sub_goals_that_was_reached_before_the_turn():
+    whole = episode(
+        told(act("look"), 1.0, 3.0),  # nothing reached: first third
+        told(act("take", "tea", goals=("tea",)), 1.0, 1.0),
+        told(act("take", "salt", goals=("salt",)), 0.5, 0.5),  # one of two: second third
+        told(act("finish"), 0.0, 0.2),
+    )
+    assert entropy_by_progress([whole]) == [1.5, 0.5, 0.1]
+    half = replace(whole, turns=whole.turns[:2] + whole.turns[3:], progress=0.5)  # one of two, the other never
+    assert entropy_by_progress([half]) == [1.5, 0.1, None]
+    lost = replace(whole, turns=[told(act("look"), 2.0, 2.0)], progress=0.0)
+    assert entropy_by_progress([lost]) == [2.0, None, None]
 
 
 @pytest.mark.parametrize(("played", "expected"), [(CLEAN, False), (CLUMSY, False), (LAZY, True)])

@@ -96,14 +96,16 @@ def test_the_policy_stage_writes_a_loadable_model_its_history_and_its_credit(mad
     history = [json.loads(line) for line in (target / "history.jsonl").read_text().splitlines()]
     assert len(history) == metrics["iterations"] == 4
     assert [("val_sampled" in record) for record in history] == [False, True, False, True]
+    assert all(record["environment_steps"] == record["turns"] * record["episodes"] > 0 for record in history)
     assert metrics["worst_mismatch"] < 1e-4
     for name in ("credit_before.jsonl", "credit_after.jsonl"):
         records = [json.loads(line) for line in (target / name).read_text().splitlines()]
         assert len(records) == policy.CREDIT_TASKS * 4
         turn = records[0]["turns"][0]
-        assert set(turn) == {"action", "observation", "error", "subgoals", "weight", "critic", "grains"}
+        assert set(turn) == {"action", "observation", "error", "subgoals", "weight", "credit", "critic", "grains"}
         assert set(turn["grains"]) == {"global", "step", "token"}
         assert 0.5 <= turn["weight"] <= 2.0
+        assert turn["credit"] == pytest.approx(records[0]["advantage"] * turn["weight"], abs=2e-4)
         assert records[0]["prompt"].startswith("Speak")
     written = "".join(path.read_text(errors="ignore") for path in target.rglob("*.json*"))
     assert str(workspace) not in written  # no path of this machine
