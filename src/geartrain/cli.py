@@ -256,6 +256,39 @@ def methods(
 
 
 @app.command()
+def study(
+    file: Annotated[Path, typer.Argument(help="The study: a YAML file, such as studies/first.yaml.")],
+    table: Annotated[
+        bool, typer.Option("--table", help="Run nothing; rebuild table and picture from what is finished.")
+    ] = False,
+) -> None:
+    """Compare methods: variants x seeds x environments on equal ground, with intervals and corrections.
+
+    For one environment and seed all variants share tasks, warm start, rollouts, preferences, reward model and critic;
+    only `policy` differs. A cell that is finished is not run again: after a kill or a failure the same command goes
+    on. Writes results.json, results.md, results.csv and curves.svg into the study's output folder.
+
+    Exit codes: 0 every cell is done; 2, 75 or 1 some failed (as for `geartrain stage`): the others are done and the
+    reasons are in results.md.
+
+    \b
+    geartrain study studies/smoke.yaml            two methods, two seeds, in a minute or two
+    geartrain study studies/first.yaml --table    the table so far, from another terminal
+    geartrain study studies/first.yaml
+    """
+    from geartrain.study.report import write_results
+    from geartrain.study.run import run_study
+    from geartrain.study.schema import load_study
+
+    plan = load_study(file)
+    code = 0 if table else run_study(plan, _say)
+    for path in write_results(plan):
+        print(path)
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
 def report(directory: Workspace = Path()) -> None:
     """Write the HTML report of a run, print its main numbers and where it is.
 

@@ -20,7 +20,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-__all__ = ["Axes", "drawing", "label_ticks", "limit_ticks", "new_figure", "to_svg"]
+__all__ = ["Axes", "drawing", "label_ticks", "limit_ticks", "new_figure", "to_file", "to_svg"]
 
 INK, MUTED, GRID, SURFACE = "#000001", "#000002", "#000003", "#000004"
 BEFORE, AFTER, BAD = "#000005", "#000006", "#000007"
@@ -35,6 +35,18 @@ _VARIABLES = {
     BAD: "bad",
     **{colour: f"series-{number}" for number, colour in enumerate(SERIES, start=1)},
 }
+_LIGHT = {
+    INK: "#15191f",
+    MUTED: "#5c6672",
+    GRID: "#e2e6eb",
+    SURFACE: "#ffffff",
+    BEFORE: "#87919f",
+    AFTER: "#1a5fd0",
+    BAD: "#b3361f",
+    **dict(zip(SERIES, ("#1a5fd0", "#b85c00", "#0b7a4b", "#7a45b8"), strict=True)),
+}
+"""The page's light colours, for files that stand alone."""
+_FONTS = "system-ui, Helvetica Neue, Liberation Sans, DejaVu Sans, Arial, sans-serif"
 POINTS_PER_PIXEL = 0.75
 _CLEANING = [
     (re.compile(pattern, re.DOTALL), replacement)
@@ -111,6 +123,29 @@ def to_svg(figure: Figure, *, name: str, label: str) -> Markup:
         name: prefix of every id; unique in the page.
         label: what a screen reader says.
     """
+    text, shape = _cleaned(figure, name)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, f"var(--{variable})")
+    opening = f'<svg class="figure" role="img" aria-label="{escape(label)}" {shape}>'
+    # Drawn here; matplotlib escapes the texts that it writes.
+    return Markup(opening + text)  # noqa: S704
+
+
+def to_file(figure: Figure, *, name: str, label: str) -> str:
+    """Return a figure as an SVG file that stands alone, light colours on white; arguments as `to_svg`.
+
+    Viewers of files know neither the page's variables nor its fonts.
+    """
+    text, shape = _cleaned(figure, name)
+    for colour, shown in _LIGHT.items():
+        text = text.replace(colour, shown)
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(label)}" {shape}'
+    style = f'font-family="{_FONTS}"><rect width="100%" height="100%" fill="#ffffff"/>'
+    return f"{opening} {style}{text}\n"
+
+
+def _cleaned(figure: Figure, name: str) -> tuple[str, str]:
+    """Return what is inside the figure's `<svg>` element, and the attributes of its size."""
     buffer = io.StringIO()
     FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = buffer.getvalue()
@@ -121,10 +156,6 @@ def to_svg(figure: Figure, *, name: str, label: str) -> Markup:
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
     text = re.sub(r' id="([^"]*)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", text)
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
-    for colour, variable in _VARIABLES.items():
-        text = text.replace(colour, f"var(--{variable})")
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
     shape = f'viewBox="0 0 {width * POINTS_PER_PIXEL:g} {height * POINTS_PER_PIXEL:g}" style="max-width: {width}px"'
-    opening = f'<svg class="figure" role="img" aria-label="{escape(label)}" {shape}>'
-    # Drawn here; matplotlib escapes the texts that it writes.
-    return Markup(opening + text.partition(">")[2])  # noqa: S704
+    return text.partition(">")[2], shape

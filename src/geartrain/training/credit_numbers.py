@@ -57,5 +57,5 @@ def _both(credit: Credit) -> tuple[Tensor, Tensor]:
 
 
 def _later(rewards_S: Tensor, row_S: Tensor) -> Tensor:
-    parts = [rewards_S[row_S == row].tolist() for row in row_S.unique_consecutive()]
-    return torch.cat([later_returns(part, discount=DISCOUNT) for part in parts]) if parts else rewards_S
+    parts = [rewards_S[row_S == row].tolist() for row in range(int(row_S.max()) + 1)]
+    return torch.cat([later_returns(part, discount=DISCOUNT) for part in parts])

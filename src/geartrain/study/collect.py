@@ -1,0 +1,111 @@
+"""Read finished cells: learning curve, success task by task, how the agent worked, and what the cell cost."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from geartrain.artifacts import read_manifest
+from geartrain.config_file import load_config
+from geartrain.datasets.task_sets import read_tasks
+from geartrain.errors import UserError
+from geartrain.lineage.events import read_events
+from geartrain.rollouts.comparison import outcome_table
+from geartrain.rollouts.suite import DECODINGS
+from geartrain.stages.evaluation import EVALUATED
+from geartrain.stages.stage import FOLDERS, home
+from geartrain.study.curves import Curve, learning_curve
+from geartrain.study.exact import CreditMoment, read_phases, score_moments
+from geartrain.study.run import OWN, is_finished
+from geartrain.study.schema import Cell, Plan
+from geartrain.trajectory import read_trajectories
+from geartrain.workspace import PARAMS
+
+Measure = tuple[str, str]
+"""(split, decoding)."""
+BEHAVIOUR = ("steps", "invalid_calls", "redundant_calls", "key_steps", "zero_tool_successes", "truncated")
+"""Of the sampled test episodes, as `rollouts.quality` defines them."""
+TRAINING = (
+    *("entropy_early", "entropy_middle", "entropy_late", "entropy", "kl", "credit_later"),
+    *("weight_spread", "weight_p05", "weight_p95", "weight_advantage", "weight_reward"),
+)
+"""Of the history; the mean of the iterations that have it."""
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What one finished cell measured."""
+
+    cell: Cell
+    curve: Curve
+    environment_steps: int
+    """Agent turns played in training, to the end."""
+    episodes: int
+    kept_iteration: int
+    """Iteration whose weights were best on `val` and are the result; 0 is the warm start."""
+    success: Mapping[Measure, Mapping[str, float]]
+    """Task id -> share of successes, of the kept weights."""
+    behaviour: Mapping[str, float | None]
+    training: Mapping[str, float | None]
+    credit: Mapping[str, CreditMoment]
+    """"before" and "after" -> how the method's credit agrees with exact advantages; `twophase` alone."""
+    phases: Mapping[str, float]
+    """Success and entropy of planning and of doing in the sampled test episodes; `twophase` alone."""
+    seconds: float
+    """Wall time of the stages that are the cell's own."""
+
+
+def collect(plan: Plan) -> list[CellResult]:
+    """Return the finished cells, in the order in which they run."""
+    return [read_cell(plan.folder(cell), cell, plan.study.curve) for cell in plan.cells() if is_finished(plan, cell)]
+
+
+def read_cell(folder: Path, cell: Cell, curve_name: str) -> CellResult:
+    """Read one finished cell. Raises UserError: its history lacks what a study needs."""
+    path = folder / FOLDERS["policy"] / "history.jsonl"
+    history = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    curve = learning_curve(history, curve_name)
+    if curve is None:
+        raise UserError(f"{path}: never measured {curve_name!r}. Lower policy.validate_every, or choose another curve.")
+    tables = json.loads((folder / FOLDERS["evaluation"] / "tables.json").read_text("utf-8"))
+    exact, config = cell.environment == "twophase", load_config(folder / PARAMS)
+    after = tables["splits"].get("test", {}).get("sampled", {}).get("after", {})
+    return CellResult(
+        cell=cell,
+        curve=curve,
+        environment_steps=sum(record["environment_steps"] for record in history),
+        episodes=sum(record["episodes"] for record in history),
+        kept_iteration=int(read_manifest(folder / FOLDERS["policy"]).metrics["best_iteration"]),
+        success=_success(folder),
+        behaviour={name: after.get(name) for name in BEHAVIOUR},
+        training={name: _mean([record.get(name) for record in history]) for name in TRAINING},
+        credit=score_moments(folder, config) if exact else {},
+        phases=read_phases(folder, config) if exact else {},
+        seconds=_seconds(folder),
+    )
+
+
+def _success(folder: Path) -> dict[Measure, dict[str, float]]:
+    found: dict[Measure, dict[str, float]] = {}
+    for split in EVALUATED:
+        tasks = read_tasks(folder / FOLDERS["tasks"], split)
+        for decoding in DECODINGS:
+            path = folder / FOLDERS["evaluation"] / "episodes" / f"after_{split}_{decoding}.parquet"
+            if tasks and path.is_file():
+                means = outcome_table(list(read_trajectories(path)), tasks).mean(axis=1)
+                found[split, decoding] = {t.task_id: float(m) for t, m in zip(tasks, means, strict=True)}
+    return found
+
+
+def _seconds(folder: Path) -> float:
+    """Return the wall time of the runs that finished; what a kill threw away is not in it."""
+    last: dict[str, float] = {}
+    for event in read_events(folder / home() / "lineage/events.ndjson"):
+        if event["eventType"] == "COMPLETE" and event["job"]["name"] in OWN:
+            last[event["job"]["name"]] = event["run"]["facets"]["geartrain_resources"]["seconds"]
+    return round(sum(last.values()), 1)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

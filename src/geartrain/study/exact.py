@@ -1,0 +1,130 @@
+"""On `twophase`: how a method's credit of real turns agrees with their exact advantage.
+
+The policy stage writes down the credit that it would give to fresh siblings of
+some `val` tasks, before the first update and after the last. The exact
+advantages are those of the policy that played, as far as the counts of the same
+siblings show it (`replay.estimated_policy`).
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geartrain.algorithms.credit_scores import CreditScore, score_by_phase
+from geartrain.config import Config
+from geartrain.datasets.task_sets import read_tasks
+from geartrain.environments.environment import Task
+from geartrain.environments.tools import ToolError, parse_call
+from geartrain.environments.twophase.exact import Mdp, State, evaluate
+from geartrain.environments.twophase.replay import estimated_policy, exact_steps, trace
+from geartrain.rollouts.collect import Limits
+from geartrain.stages.stage import FOLDERS
+from geartrain.trajectory import ToolCall, ToolResult, Trajectory, read_trajectories
+
+MOMENTS = ("before", "after")
+KEY_STAKE = 0.1
+"""Probability of success that hangs on a choice from which a step is a key step."""
+LOOKED_AT = 2
+"""Steps of largest credit in an episode that are looked at for key steps."""
+
+
+@dataclass(frozen=True)
+class CreditMoment:
+    """Agreement of credit and exact advantage on the siblings of one moment."""
+
+    scores: Mapping[str, CreditScore]
+    """Phase, or "all" -> score."""
+    weight: Mapping[str, float]
+    """Phase -> mean weight of its turns; 1 is what plain GRPO gives."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A turn of a credit record, as `replay` reads turns."""
+
+    call: ToolCall | None
+    result: ToolResult
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Said":
+        """Parse a turn again; one that was answered by an error is an error, whatever it says."""
+        try:
+            call = None if record["error"] else parse_call(record["action"])
+        except ToolError:
+            call = None
+        return cls(call, ToolResult(record["observation"], record["error"]))
+
+
+def score_moments(folder: Path, config: Config) -> dict[str, CreditMoment]:
+    """Score a cell's `credit_before.jsonl` and `credit_after.jsonl`."""
+    tasks = {task.task_id: task for task in read_tasks(folder / FOLDERS["tasks"], "val")}
+    limits = Limits.of(config)
+    found = {}
+    for moment in MOMENTS:
+        text = (folder / FOLDERS["policy"] / f"credit_{moment}.jsonl").read_text("utf-8")
+        found[moment] = score_records([json.loads(line) for line in text.splitlines()], tasks, limits)
+    return found
+
+
+def read_phases(folder: Path, config: Config) -> dict[str, float]:
+    """Score the phases of the sampled test episodes of a cell's result."""
+    tasks = {task.task_id: task for task in read_tasks(folder / FOLDERS["tasks"], "test")}
+    path = folder / FOLDERS["evaluation"] / "episodes/after_test_sampled.parquet"
+    return score_phases(list(read_trajectories(path)), tasks, Limits.of(config)) if path.is_file() else {}
+
+
+def score_records(records: Sequence[Mapping[str, Any]], tasks: Mapping[str, Task], limits: Limits) -> CreditMoment:
+    """Hold the credit of recorded turns against their exact advantages; turns without a token are left out."""
+    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for record in records:
+        groups[record["task_id"]].append(record)
+    credit, advantage, phase, key, episode, weight = ([] for _ in range(6))
+    for task_id, siblings in groups.items():
+        mdp = Mdp.of(tasks[task_id], horizon=limits.turns(tasks[task_id]))
+        played = [[Said.of(turn) for turn in record["turns"]] for record in siblings]
+        values = evaluate(mdp, estimated_policy(mdp, [trace(mdp, turns) for turns in played]))
+        for number, (record, turns) in enumerate(zip(siblings, played, strict=True)):
+            for turn, exact in zip(record["turns"], exact_steps(mdp, values, turns), strict=True):
+                if turn["credit"] is None:
+                    continue
+                credit.append(turn["credit"])
+                advantage.append(exact.advantage)
+                phase.append(exact.phase)
+                key.append(exact.stake > KEY_STAKE)
+                episode.append(f"{task_id}/{number}")
+                weight.append(turn["weight"])
+    scores = score_by_phase(credit, advantage, phase, key_N=key, episode_N=episode, k=LOOKED_AT) if credit else {}
+    by_phase: dict[str, list[float]] = defaultdict(list)
+    for name, value in zip(phase, weight, strict=True):
+        by_phase[name].append(value)
+    return CreditMoment(scores, {name: sum(values) / len(values) for name, values in sorted(by_phase.items())})
+
+
+def score_phases(trajectories: Sequence[Trajectory], tasks: Mapping[str, Task], limits: Limits) -> dict[str, float]:
+    """Return success and entropy by phase: shares of episodes, nats per token.
+
+    `plan_success`: every choice was made and fits. `do_success`: of the episodes with a whole plan, right or wrong,
+    those that cleared every stop and broke nothing.
+    """
+    planned, right, done = 0, 0, 0
+    entropy: dict[str, list[float]] = defaultdict(list)
+    for trajectory in trajectories:
+        task = tasks[trajectory.task_id]
+        mdp = Mdp.of(task, horizon=limits.turns(task))
+        state, tokens = State(), trajectory.entropies()
+        for (before, action), (start, stop) in zip(
+            trace(mdp, trajectory.turns), trajectory.action_spans(), strict=True
+        ):
+            entropy[mdp.phase(before)] += tokens[start:stop]
+            state = mdp.next(before, action)
+        if len(state.choices) == len(task.spec["truth"]["ok"]):
+            planned += 1
+            right += mdp.fits(state.choices)
+            done += state.cleared == len(mdp.stops(state)) and not state.broken
+    shares = {"plan_success": right / len(trajectories)} if trajectories else {}
+    shares |= {"do_success": done / planned} if planned else {}
+    entropies = {f"entropy_{phase}": sum(nats) / len(nats) for phase, nats in sorted(entropy.items()) if nats}
+    return shares | entropies

@@ -1,0 +1,24 @@
+"""Write what a study has found so far: results.json, results.md, results.csv and curves.svg."""
+
+from pathlib import Path
+
+from geartrain.artifacts import write_atomically, write_json
+from geartrain.study.collect import collect
+from geartrain.study.compare import results
+from geartrain.study.figures import learning_figure
+from geartrain.study.run import read_failures
+from geartrain.study.schema import Plan
+from geartrain.study.table import csv_text, markdown
+
+
+def write_results(plan: Plan) -> list[Path]:
+    """Write the files from the finished cells alone and return their paths; equal cells give equal bytes."""
+    found = results(plan, collect(plan), read_failures(plan))
+    picture = learning_figure(found)
+    texts = {"results.md": markdown(found), "results.csv": csv_text(found)}
+    if picture is not None:
+        texts["curves.svg"] = picture
+    write_json(plan.output / "results.json", found)
+    for name, text in texts.items():
+        write_atomically(plan.output / name, text)
+    return [plan.output / name for name in ("results.json", *texts)]

@@ -1,0 +1,229 @@
+"""Findings as people read them: one Markdown file, and the same numbers as CSV, a row per environment and variant."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Table = Mapping[str, Any]
+MAIN = "test_sampled"
+OTHERS = ("test_greedy", "paraphrase_sampled", "paraphrase_greedy", "ood_sampled", "ood_greedy")
+BEHAVIOUR = {
+    "steps": "turns per episode",
+    "invalid_calls": "invalid calls",
+    "redundant_calls": "repeated calls",
+    "key_steps": "sub-goals at the first attempt",
+    "truncated": "cut short",
+    "zero_tool_successes": "successes without a tool",
+}
+TRAINING = {
+    "entropy_early": "entropy early",
+    "entropy_middle": "middle",
+    "entropy_late": "late",
+    "weight_p05": "weight, 5 %",
+    "weight_p95": "95 %",
+    "credit_later": "credit with later reward",
+}
+PHASES = ("plan_success", "do_success", "entropy_plan", "entropy_do")
+NOTES = """\
+- Success is that of the weights that were best on `val`; area and steps are those of the learning curve.
+- Over tasks: every (seed, task) is a pair; it says whether these trained models differ. Over seeds: every seed is a
+  pair; it says whether a new run would. The smallest p-value that n seeds can give is 2 / 2^n: 0.06 of five.
+- Intervals: 95 %, bootstrap of paired differences. p: permutation within pairs, Holm's correction over the variants.
+- "could see": the gain that so many pairs would show with power 0.8, at the spread that they have.
+- Steps are agent turns played in training. The median is over seeds; seeds that never got there count as above all
+  others (censored), and where they are the median, all that is known is that it takes more than was played.
+- Area: mean height of the learning curve over the environment steps that every cell has played."""
+
+
+def markdown(results: Table) -> str:
+    """Return the whole table file."""
+    study = results["study"]
+    parts = [
+        "# Study",
+        f"Curve: `{study['curve']}`. Control: `{study['control']}`. Seeds: {_listed(study['seeds'])}. "
+        f"Profile: `{study['profile']}`.",
+    ]
+    for name, environment in results["environments"].items():
+        parts += _environment(name, environment, study)
+    if results["missing"]:
+        parts += ["## Not finished", "\n".join(_unfinished(results))]
+    sizes = ", ".join(f"{tasks} tasks {_points(value)}" for tasks, value in results["detectable"].items())
+    detectable = (
+        f"- A paired comparison of one run each, with one task in four changing its outcome, could see: {sizes} points."
+    )
+    return "\n\n".join([*parts, "## How to read it", f"{NOTES}\n{detectable}"]) + "\n"
+
+
+def csv_text(results: Table) -> str:
+    """Return one row per environment and variant; what is not known is empty."""
+    rows = [
+        {"environment": environment, "variant": variant, **_flat(table, variant, results)}
+        for environment, table in results["environments"].items()
+        for variant in table["variants"]
+    ]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _environment(name: str, environment: Table, study: Table) -> Iterator[str]:
+    variants = {v: row for v, row in environment["variants"].items() if row["seeds"]}
+    yield f"## {name}"
+    if not variants:
+        yield "Nothing is finished."
+        return
+    control, compared = study["control"], environment["comparisons"]
+    levels = [f"{level:g}" for level in study["reach"]]
+    yield "### Success on `test`, sampled, and the way there"
+    head = ["variant", "seeds", "success", f"over {control}, by tasks", "by seeds", "area", "gain in area, by seeds"]
+    head += [*(f"steps to {100 * float(level):g} %" for level in levels), "turns played", "s per cell"]
+    rows = [
+        [
+            f"`{v}`",
+            str(len(row["seeds"])),
+            _range(row["success"].get(MAIN)),
+            _gain(compared.get(MAIN, {}).get(v), "over_tasks"),
+            _gain(compared.get(MAIN, {}).get(v), "over_seeds"),
+            _range(row["area"]),
+            _gain(compared["area"].get(v), "over_seeds"),
+            *(_steps(row, level, environment, control) for level in levels),
+            f"{row['environment_steps']['mean']:,.0f}",
+            f"{row['seconds']:.0f}",
+        ]
+        for v, row in variants.items()
+    ]
+    yield _table(head, rows)
+    yield "### Other splits: success, and points over the control by tasks"
+    measures = [m for m in OTHERS if any(m in row["success"] for row in variants.values())]
+    rows = [
+        [f"`{v}`", *(_level_and_gain(row, compared.get(m, {}).get(v), m) for m in measures)]
+        for v, row in variants.items()
+    ]
+    yield _table(["variant", *(m.replace("_", ", ") for m in measures)], rows)
+    yield "### How the agent works"
+    head = ["variant", *BEHAVIOUR.values(), *TRAINING.values()]
+    rows = [
+        [f"`{v}`", *(_number(row["behaviour"][k]) for k in BEHAVIOUR), *(_number(row["training"][k]) for k in TRAINING)]
+        for v, row in variants.items()
+    ]
+    yield _table(head, rows)
+    if any(row["phases"] for row in variants.values()):
+        yield "### Planning and doing, in the sampled test episodes"
+        rows = [[f"`{v}`", *(_number(row["phases"].get(k)) for k in PHASES)] for v, row in variants.items()]
+        yield _table(["variant", *(k.replace("_", ": ") for k in PHASES)], rows)
+    if any(row["credit"] for row in variants.values()):
+        yield "### Credit of single turns against their exact advantage"
+        yield _table(["variant", "when", "phase", "turns", "rank", "sign", "key steps", "weight"], _credit(variants))
+
+
+def _credit(variants: Mapping[str, Table]) -> list[list[str]]:
+    return [
+        [
+            f"`{v}`",
+            moment,
+            phase,
+            f"{score['steps'] or 0:.0f}",
+            *(_number(score[k]) for k in ("rank_correlation", "sign_agreement", "key_recall", "weight")),
+        ]
+        for v, row in variants.items()
+        for moment, phases in sorted(row["credit"].items(), reverse=True)
+        for phase, score in phases.items()
+    ]
+
+
+def _flat(table: Table, variant: str, results: Table) -> dict[str, Any]:
+    row = table["variants"][variant]
+    if not row["seeds"]:
+        return {"seeds": 0}
+    flat: dict[str, Any] = {"seeds": len(row["seeds"]), "seconds": row["seconds"]}
+    flat["environment_steps"] = row["environment_steps"]["mean"]
+    flat["area"] = row["area"]["mean"]
+    for level, found in row["reach"].items():
+        flat[f"steps_to_{level}"] = found["median"]
+        flat[f"seeds_to_{level}"] = found["seeds_reached"]
+    for measure, value in row["success"].items():
+        flat[f"{measure}_success"] = value["mean"]
+    for measure, compared in table["comparisons"].items():
+        for unit, gain in compared.get(variant, {}).items():
+            if isinstance(gain, Mapping):
+                keys = ("estimate", "low", "high", "p_value", "p_holm", "minimum_detectable_effect")
+                flat.update({f"{measure}_{unit}_{key}": gain[key] for key in keys})
+    flat.update({name: row["behaviour"][name] for name in BEHAVIOUR})
+    flat.update({f"training_{name}": value for name, value in row["training"].items()})
+    flat.update(row["phases"])
+    for moment, phases in row["credit"].items():
+        for phase, score in phases.items():
+            flat.update({f"credit_{moment}_{phase}_{key}": value for key, value in score.items()})
+    return {name: "" if value is None else value for name, value in flat.items()}
+
+
+def _unfinished(results: Table) -> Iterator[str]:
+    why = {failure["cell"]: failure for failure in results["failures"]}
+    for cell in results["missing"]:
+        failure = why.get(cell)
+        text = "not run yet" if failure is None else f"stage {failure['stage']}: {failure['reason']}"
+        yield f"- `{cell}`: {' '.join(text.split())}"
+
+
+def _steps(row: Table, level: str, environment: Table, control: str) -> str:
+    found, seeds = row["reach"][level], len(row["seeds"])
+    many = "" if found["seeds_reached"] == seeds else f" ({found['seeds_reached']} of {seeds} seeds)"
+    if found["median"] is None:
+        return f"> {row['band']['x'][-1]:,.0f}{many}"
+    base = environment["variants"][control].get("reach", {}).get(level, {}).get("median")
+    ratio = "" if not base or row is environment["variants"][control] else f", {found['median'] / base:.2f} x control"
+    return f"{found['median']:,.0f}{ratio}{many}"
+
+
+def _gain(row: Table | None, unit: str) -> str:
+    gain = (row or {}).get(unit)
+    if not gain:
+        return ""
+    seen = gain["minimum_detectable_effect"]
+    could = "" if seen is None else f", could see {_points(seen)}"
+    interval = f"[{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
+    return f"{100 * gain['estimate']:+.1f} {interval}, p {gain['p_holm']:.3f}{could}"
+
+
+def _level_and_gain(row: Table, compared: Table | None, measure: str) -> str:
+    level = row["success"].get(measure)
+    if level is None:
+        return ""
+    gain = (compared or {}).get("over_tasks")
+    if not gain:
+        return f"{100 * level['mean']:.1f} %"
+    interval = f"[{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
+    return f"{100 * level['mean']:.1f} %, {100 * gain['estimate']:+.1f} {interval}"
+
+
+def _range(value: Table | None) -> str:
+    if value is None:
+        return ""
+    if value["deviation"] is None:
+        return f"{100 * value['mean']:.1f} %"
+    return f"{100 * value['mean']:.1f} % ({100 * value['low']:.1f} to {100 * value['high']:.1f})"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table with aligned columns, so that it reads as text too."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    padded = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    padded.insert(1, " | ".join("-" * width for width in widths))
+    return "\n".join(f"| {line} |" for line in padded)
