@@ -19,7 +19,8 @@ def geartrain(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("run",), ("stage",), ("report",), ("eval",), ("envs",), ("methods",), ("config",)]
+    "command",
+    [(), ("run",), ("stage",), ("report",), ("study",), ("eval",), ("envs",), ("methods",), ("config",)],
 )
 def test_help_teaches_with_an_example(command: tuple[str, ...]) -> None:
     shown = geartrain(*command, "--help", cwd=ROOT)
@@ -71,6 +72,7 @@ def test_a_missing_file_is_named_before_anything_starts(tmp_path: Path) -> None:
         (("stage", "tasks", "--dir", "absent"), "absent: no such folder"),
         (("stage", "tasks", "--input", "policy"), "--input policy: expected name=FOLDER"),
         (("report", "--dir", "absent"), "absent: no such folder"),
+        (("study", "absent.yaml"), "absent.yaml: no such file"),
         (("config", "show", "polcy"), "no section 'polcy'; did you mean 'policy'?"),
     ],
 )

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 __all__ = ["Axes", "drawing", "label_ticks", "limit_ticks", "new_figure", "to_file", "to_svg"]
@@ -100,9 +101,12 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure; width and height in CSS pixels."""
-    return Figure(figsize=(width / 96, height / 96), layout="constrained")
+def new_figure(width: float, height: float, *, room: float | None = None) -> Figure:
+    """Return an empty figure; width and height in CSS pixels, `room` around panels in points (None: matplotlib's)."""
+    figure = Figure(figsize=(width / 96, height / 96), layout="constrained")
+    if room is not None:
+        figure.set_layout_engine(ConstrainedLayoutEngine(w_pad=room / 72, h_pad=room / 72))
+    return figure
 
 
 def label_ticks(axis: Axis, text: Callable[[float], str]) -> None:

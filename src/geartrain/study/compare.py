@@ -19,7 +19,6 @@ from geartrain import artifacts
 from geartrain.algorithms import statistics
 from geartrain.study.collect import BEHAVIOUR, TRAINING, CellResult, Measure
 from geartrain.study.curves import area, band, median_steps, steps_to
-from geartrain.study.run import Failure
 from geartrain.study.schema import Plan
 
 Table = dict[str, Any]
@@ -29,10 +28,15 @@ TASK_COUNTS = (20, 168, 417)
 UNITS = ("over_tasks", "over_seeds")
 
 
-def results(plan: Plan, found: Sequence[CellResult], failures: Sequence[Failure]) -> Table:
-    """Return everything that is known, JSON-ready: no path of this machine, no time of day."""
+def results(plan: Plan, found: Sequence[CellResult], missing: Mapping[str, str]) -> Table:
+    """Return everything that is known, JSON-ready: no path of this machine, no time of day.
+
+    Args:
+        plan: the study.
+        found: its finished cells.
+        missing: name of every other cell -> why it has no result.
+    """
     study = plan.study
-    finished = {result.cell.name for result in found}
     summary = {}
     for environment in study.environments:
         here = [result for result in found if result.cell.environment == environment]
@@ -48,8 +52,7 @@ def results(plan: Plan, found: Sequence[CellResult], failures: Sequence[Failure]
         "study": study.model_dump(mode="json", exclude={"output", "jobs"}),
         "code": artifacts.code_digest(),
         "cells": [_cell(result) for result in found],
-        "missing": [cell.name for cell in plan.cells() if cell.name not in finished],
-        "failures": [asdict(failure) for failure in failures],
+        "missing": dict(missing),
         "environments": summary,
         "detectable": {
             str(tasks): round(statistics.minimum_detectable_effect(tasks, confidence=CONFIDENCE), 4)

@@ -97,9 +97,9 @@ def score_records(records: Sequence[Mapping[str, Any]], tasks: Mapping[str, Task
                 episode.append(f"{task_id}/{number}")
                 weight.append(turn["weight"])
     scores = score_by_phase(credit, advantage, phase, key_N=key, episode_N=episode, k=LOOKED_AT) if credit else {}
-    by_phase: dict[str, list[float]] = defaultdict(list)
+    by_phase: dict[str, list[float]] = {"all": weight} if weight else {}
     for name, value in zip(phase, weight, strict=True):
-        by_phase[name].append(value)
+        by_phase.setdefault(name, []).append(value)
     return CreditMoment(scores, {name: sum(values) / len(values) for name, values in sorted(by_phase.items())})
 
 

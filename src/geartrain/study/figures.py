@@ -15,7 +15,7 @@ Table = Mapping[str, Any]
 PANEL_WIDTH, PANEL_HEIGHT = 250, 190
 """CSS pixels."""
 COLUMNS = 5
-DASHES = (0, (2, 3))
+DASHES, CONTROL_DASHES = (0, (1, 3)), (0, (4, 2))
 
 
 def learning_figure(results: Table) -> str | None:
@@ -33,7 +33,7 @@ def learning_figure(results: Table) -> str | None:
         return None
     columns = max(len(row) for row in rows)
     with svg.drawing():
-        figure = svg.new_figure(max(420, columns * PANEL_WIDTH), len(rows) * PANEL_HEIGHT + 20)
+        figure = svg.new_figure(max(420, columns * PANEL_WIDTH), len(rows) * PANEL_HEIGHT + 20, room=7)
         grid = figure.subplots(len(rows), columns, squeeze=False)
         for row, axes_row in zip(rows, grid, strict=True):
             for axes in axes_row[len(row) :]:
@@ -63,10 +63,12 @@ def _rows(environment: str, control: str, variants: Sequence[str]) -> list[list[
 def _panel(axes: Axes, environment: str, variant: str, control: str, table: Table, reach: Sequence[float]) -> None:
     variants = table["variants"]
     names = [control, variant] if variants[control]["seeds"] and variant != control else [variant]
-    for name in names:
+    for name in reversed(names):
+        # the control lies above, dashed: where both are the same both are seen
         band, colour = variants[name]["band"], AFTER if name == variant else BEFORE
+        line = {"linewidth": 1.75} if name == variant else {"linewidth": 1.25, "linestyle": CONTROL_DASHES}
         axes.fill_between(band["x"], band["low"], band["high"], color=colour, alpha=0.18, linewidth=0)
-        axes.plot(band["x"], band["mean"], color=colour, marker="o" if len(band["x"]) == 1 else None)
+        axes.plot(band["x"], band["mean"], color=colour, marker="o" if len(band["x"]) == 1 else None, **line)
     for level in reach:
         axes.axhline(level, color=MUTED, linewidth=0.75, linestyle=DASHES)
     bands = [row["band"] for row in variants.values() if row["seeds"]]
@@ -85,13 +87,8 @@ def _title(axes: Axes, environment: str, variant: str, control: str | None, vari
     """Write what the two lines are, in their colours, where a title stands."""
     seeds = len(variants[variant]["seeds"])
     axes.set_title(f"{environment}, {seeds} seed{'s' * (seeds != 1)}", loc="left", fontsize=8, color=MUTED, pad=19)
-    place: dict[str, Any] = {
-        "xycoords": "axes fraction",
-        "textcoords": "offset points",
-        "va": "bottom",
-        "annotation_clip": False,
-    }
-    axes.annotate(variant, (0, 1), xytext=(0, 5), color=AFTER, weight="bold", ha="left", **place)
+    place: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+    axes.annotate(variant, (0, 1), xytext=(0, 5), color=AFTER, weight="bold", ha="left", va="bottom", **place)
     if control is not None:
-        axes.annotate(control, (1, 1), xytext=(0, 5), color=BEFORE, weight="bold", ha="right", **place)
+        axes.annotate(control, (1, 1), xytext=(0, 5), color=BEFORE, weight="bold", ha="right", va="bottom", **place)
     axes.tick_params(labelcolor=INK)

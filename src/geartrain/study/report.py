@@ -6,14 +6,17 @@ from geartrain.artifacts import write_atomically, write_json
 from geartrain.study.collect import collect
 from geartrain.study.compare import results
 from geartrain.study.figures import learning_figure
-from geartrain.study.run import read_failures
+from geartrain.study.run import why_unfinished
 from geartrain.study.schema import Plan
 from geartrain.study.table import csv_text, markdown
 
 
 def write_results(plan: Plan) -> list[Path]:
     """Write the files from the finished cells alone and return their paths; equal cells give equal bytes."""
-    found = results(plan, collect(plan), read_failures(plan))
+    cells = collect(plan)
+    finished = {result.cell for result in cells}
+    missing = {cell.name: why_unfinished(plan, cell) for cell in plan.cells() if cell not in finished}
+    found = results(plan, cells, missing)
     picture = learning_figure(found)
     texts = {"results.md": markdown(found), "results.csv": csv_text(found)}
     if picture is not None:

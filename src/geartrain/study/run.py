@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from geartrain import workspace
-from geartrain.artifacts import write_json
+from geartrain.artifacts import MANIFEST, write_json
 from geartrain.config import Config
 from geartrain.config_file import load_config
 from geartrain.engines import run_direct
@@ -72,10 +72,15 @@ def is_finished(plan: Plan, cell: Cell) -> bool:
     return all(workspace.is_current(folder, stage, config) for stage in reversed(stages))
 
 
-def read_failures(plan: Plan) -> list[Failure]:
-    """Return what is written down about cells that failed when they were last tried."""
-    places = [plan.folder(cell) / FAILED for cell in (*plan.bases(), *plan.cells())]
-    return [Failure(**json.loads(path.read_text("utf-8"))) for path in places if path.is_file()]
+def why_unfinished(plan: Plan, cell: Cell) -> str:
+    """Return why a cell that is not finished has no result, for people."""
+    folder = plan.folder(cell)
+    if (folder / FAILED).is_file():
+        failure = Failure(**json.loads((folder / FAILED).read_text("utf-8")))
+        return f"failed in stage {failure.stage or '?'}: {failure.reason}"
+    if all((folder / FOLDERS[stage] / MANIFEST).is_file() for stage in OWN):
+        return "was made with other settings, inputs or code; run the study again"
+    return "not run yet"
 
 
 def _prepare(plan: Plan, cell: Cell) -> None:

@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from geartrain.config import Config, Count, EnvironmentSection, Section, Share, parse_config
+from geartrain.config import Config, EnvironmentSection, parse_config
 from geartrain.config_file import read_record
 from geartrain.errors import UserError
+from geartrain.schema import Count, Section, Share
 from geartrain.workspace import compose, find_profile
 
 Settings = dict[str, Any]

@@ -18,10 +18,10 @@ BEHAVIOUR = {
 }
 TRAINING = {
     "entropy_early": "entropy early",
-    "entropy_middle": "middle",
-    "entropy_late": "late",
+    "entropy_middle": "entropy middle",
+    "entropy_late": "entropy late",
     "weight_p05": "weight, 5 %",
-    "weight_p95": "95 %",
+    "weight_p95": "weight, 95 %",
     "credit_later": "credit with later reward",
 }
 PHASES = ("plan_success", "do_success", "entropy_plan", "entropy_do")
@@ -47,7 +47,10 @@ def markdown(results: Table) -> str:
     for name, environment in results["environments"].items():
         parts += _environment(name, environment, study)
     if results["missing"]:
-        parts += ["## Not finished", "\n".join(_unfinished(results))]
+        parts += [
+            "## Not finished",
+            "\n".join(f"- `{cell}`: {' '.join(why.split())}" for cell, why in results["missing"].items()),
+        ]
     sizes = ", ".join(f"{tasks} tasks {_points(value)}" for tasks, value in results["detectable"].items())
     detectable = (
         f"- A paired comparison of one run each, with one task in four changing its outcome, could see: {sizes} points."
@@ -161,14 +164,6 @@ def _flat(table: Table, variant: str, results: Table) -> dict[str, Any]:
     return {name: "" if value is None else value for name, value in flat.items()}
 
 
-def _unfinished(results: Table) -> Iterator[str]:
-    why = {failure["cell"]: failure for failure in results["failures"]}
-    for cell in results["missing"]:
-        failure = why.get(cell)
-        text = "not run yet" if failure is None else f"stage {failure['stage']}: {failure['reason']}"
-        yield f"- `{cell}`: {' '.join(text.split())}"
-
-
 def _steps(row: Table, level: str, environment: Table, control: str) -> str:
     found, seeds = row["reach"][level], len(row["seeds"])
     many = "" if found["seeds_reached"] == seeds else f" ({found['seeds_reached']} of {seeds} seeds)"
@@ -210,6 +205,10 @@ def _range(value: Table | None) -> str:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _points(value: float) -> str:
