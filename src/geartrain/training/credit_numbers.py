@@ -23,7 +23,7 @@ def describe_weights(credit: Credit, evidence: Evidence) -> dict[str, float | No
     `weight_reward`: W against the trajectory's advantage, and against the turn's own step reward. None where there is
     nothing to rank.
     """
-    weights = credit.weight_NT[evidence.mask_NT]
+    weights = credit.weight_NT.detach()[evidence.mask_NT]  # a leak is refused by `watch`, not tripped over here
     low, middle, high = np.quantile(weights.numpy(), (0.05, 0.5, 0.95)).tolist()
     weight_S, credit_S = (turn_means(value, evidence.turn_NT, len(evidence.row_S)) for value in _both(credit))
     rewards_S = torch.zeros(len(evidence.row_S)) if evidence.step_reward_S is None else evidence.step_reward_S
@@ -53,7 +53,7 @@ def turn_means(value_NT: Tensor, turn_NT: Tensor, turns: int) -> Tensor:
 
 
 def _both(credit: Credit) -> tuple[Tensor, Tensor]:
-    return credit.weight_NT, credit.advantage_NT
+    return credit.weight_NT.detach(), credit.advantage_NT.detach()
 
 
 def _later(rewards_S: Tensor, row_S: Tensor) -> Tensor:
