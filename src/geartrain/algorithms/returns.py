@@ -26,10 +26,11 @@ def later_returns(rewards_S: Sequence[float], *, discount: float) -> Tensor:
 
 
 def generalised_advantage(
-    rewards_S: Sequence[float], values_S: Sequence[float], *, discount: float, trace: float, after: float = 0.0
+    rewards_S: Sequence[float], values_S: Sequence[float], *, discount: float, trace: float
 ) -> Tensor:
     """Return A_s = delta_s + discount * trace * A_{s+1}, delta_s = r_s + discount * V_{s+1} - V_s. -> float32 [S].
 
+    Nothing follows the last turn, also where an episode was cut: the limit on turns is part of the task.
     A low `trace` lowers the variance and lets the error of V in; the article on GEAR says the reverse.
     Source: GAE, arXiv:1506.02438.
 
@@ -38,10 +39,9 @@ def generalised_advantage(
         values_S: predicted return from each turn on.
         discount: per turn.
         trace: lambda; 1 is the return minus the value, 0 one step of bootstrapping.
-        after: value of the state after the last turn; 0 if the episode ended there, its prediction if it was cut.
     """
     advantage = torch.zeros(len(rewards_S))
-    running, following = 0.0, after
+    running, following = 0.0, 0.0
     for turn in range(len(rewards_S) - 1, -1, -1):
         delta = rewards_S[turn] + discount * following - values_S[turn]
         running = delta + discount * trace * running

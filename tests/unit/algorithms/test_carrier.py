@@ -36,11 +36,6 @@ def test_trace_one_is_return_minus_value_and_trace_zero_one_step():
     assert one.tolist() == pytest.approx([0.2, 0.3, 0.3])
 
 
-def test_an_episode_that_was_cut_is_bootstrapped():
-    cut = generalised_advantage([0.0], [0.2], discount=0.9, trace=0.95, after=0.5)
-    assert cut.tolist() == pytest.approx([0.9 * 0.5 - 0.2])
-
-
 def test_a_low_trace_has_low_variance_and_high_bias_not_the_reverse():
     # a chain of three fair coins, each worth its outcome; the value head is wrong by 0.5 everywhere
     first = {}
