@@ -66,7 +66,9 @@ def test_table_and_picture_are_there_and_built_again_the_same(studied: Checkout)
     first = [(output / name).read_bytes() for name in names]
     assert studied.run(*STUDY, "--table").returncode == 0
     assert [(output / name).read_bytes() for name in names] == first
-    assert [row["variant"] for row in csv.DictReader((output / "results.csv").open())] == list(VARIANTS)
+    assert [row["variant"] for row in csv.DictReader((output / "results.csv").read_text().splitlines())] == list(
+        VARIANTS
+    )
     assert str(studied.root) not in (output / "results.json").read_text()
 
 

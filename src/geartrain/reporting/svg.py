@@ -145,7 +145,7 @@ def to_file(figure: Figure, *, name: str, label: str) -> str:
         text = text.replace(colour, shown)
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(label)}" {shape}'
     style = f'font-family="{_FONTS}"><rect width="100%" height="100%" fill="#ffffff"/>'
-    return f"{opening} {style}{text}\n"
+    return f"{opening} {style}{text.rstrip()}\n"
 
 
 def _cleaned(figure: Figure, name: str) -> tuple[str, str]:
