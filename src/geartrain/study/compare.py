@@ -19,6 +19,7 @@ from geartrain import artifacts
 from geartrain.algorithms import statistics
 from geartrain.study.collect import BEHAVIOUR, TRAINING, CellResult, Measure
 from geartrain.study.curves import area, band, median_steps, steps_to
+from geartrain.study.floors import warnings
 from geartrain.study.schema import Plan
 
 Table = dict[str, Any]
@@ -46,6 +47,7 @@ def results(plan: Plan, found: Sequence[CellResult], missing: Mapping[str, str])
             "variants": {
                 name: _variant([r for r in here if r.cell.variant == name], end, study.reach) for name in study.variants
             },
+            "warnings": warnings(here),
             "comparisons": _comparisons(here, study.control, list(study.variants), end),
         }
     return {
@@ -74,7 +76,11 @@ def _cell(result: CellResult) -> Table:
         "behaviour": _round(dict(result.behaviour)),
         "training": _round(dict(result.training)),
         "credit": {
-            moment: {"scores": {p: _round(asdict(s)) for p, s in found.scores.items()}, "weight": _round(found.weight)}
+            moment: {
+                "scores": {phase: _round(asdict(score)) for phase, score in found.scores.items()},
+                "weight": _round(found.weight),
+                "credited": round(found.credited, 6),
+            }
             for moment, found in result.credit.items()
         },
         "phases": _round(dict(result.phases)),
@@ -123,7 +129,10 @@ def _credit(cells: Sequence[CellResult]) -> Table:
                 name: _known_mean([getattr(one.scores[phase], name) for one in moments if phase in one.scores])
                 for name in ("steps", "rank_correlation", "sign_agreement", "key_recall")
             }
-            | {"weight": _known_mean([one.weight.get(phase) for one in moments])}
+            | {
+                "weight": _known_mean([one.weight.get(phase) for one in moments]),
+                "credited": _known_mean([one.credited for one in moments]),
+            }
             for phase in phases
         }
     return found

@@ -39,6 +39,8 @@ class CreditMoment:
     """Phase, or "all" -> score."""
     weight: Mapping[str, float]
     """Phase -> mean weight of its turns; 1 is what plain GRPO gives."""
+    credited: float
+    """Share of turns whose credit is not 0; at 0 no siblings differed, and the scores say nothing about the method."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,9 @@ def score_records(records: Sequence[Mapping[str, Any]], tasks: Mapping[str, Task
     by_phase: dict[str, list[float]] = {"all": weight} if weight else {}
     for name, value in zip(phase, weight, strict=True):
         by_phase.setdefault(name, []).append(value)
-    return CreditMoment(scores, {name: sum(values) / len(values) for name, values in sorted(by_phase.items())})
+    weights = {name: sum(values) / len(values) for name, values in sorted(by_phase.items())}
+    credited = sum(value != 0 for value in credit) / len(credit) if credit else 0.0
+    return CreditMoment(scores, weights, credited)
 
 
 def score_phases(trajectories: Sequence[Trajectory], tasks: Mapping[str, Task], limits: Limits) -> dict[str, float]:

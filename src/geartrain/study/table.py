@@ -79,6 +79,8 @@ def _environment(name: str, environment: Table, study: Table) -> Iterator[str]:
     if not variants:
         yield "Nothing is finished."
         return
+    if environment["warnings"]:
+        yield "\n".join(f"- **Cannot tell**: {warning}" for warning in environment["warnings"])
     control, compared = study["control"], environment["comparisons"]
     levels = [f"{level:g}" for level in study["reach"]]
     yield "### Success on `test`, sampled, and the way there"
@@ -120,7 +122,8 @@ def _environment(name: str, environment: Table, study: Table) -> Iterator[str]:
         yield _table(["variant", *(k.replace("_", ": ") for k in PHASES)], rows)
     if any(row["credit"] for row in variants.values()):
         yield "### Credit of single turns against their exact advantage"
-        yield _table(["variant", "when", "phase", "turns", "rank", "sign", "key steps", "weight"], _credit(variants))
+        head = ["variant", "when", "phase", "turns", "rank", "sign", "key steps", "weight", "turns with credit"]
+        yield _table(head, _credit(variants))
 
 
 def _credit(variants: Mapping[str, Table]) -> list[list[str]]:
@@ -130,7 +133,7 @@ def _credit(variants: Mapping[str, Table]) -> list[list[str]]:
             moment,
             phase,
             f"{score['steps'] or 0:.0f}",
-            *(_number(score[k]) for k in ("rank_correlation", "sign_agreement", "key_recall", "weight")),
+            *(_number(score[k]) for k in ("rank_correlation", "sign_agreement", "key_recall", "weight", "credited")),
         ]
         for v, row in variants.items()
         for moment, phases in sorted(row["credit"].items(), reverse=True)

@@ -65,7 +65,7 @@ def make_result() -> Callable[..., CellResult]:
             success={("test", "sampled"): {f"t{i}": float(c) for i, c in enumerate(test)}},
             behaviour=dict.fromkeys(BEHAVIOUR, 0.25),
             training=dict.fromkeys(TRAINING, None),
-            credit={"after": CreditMoment(score, {"all": 1.0, "plan": 1.0})},
+            credit={"after": CreditMoment(score, {"all": 1.0, "plan": 1.0}, 2 / 3)},
             phases={"plan_success": 0.5},
             seconds=30.0,
         )

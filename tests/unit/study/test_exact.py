@@ -73,6 +73,8 @@ def test_the_truth_scores_one_and_its_reverse_minus_one(played: Any, sign: int, 
 def test_constant_credit_says_nothing_and_turns_without_a_token_are_left_out(played: Any) -> None:
     found = score_records(records(played, lambda truth: 0.7), played[0], LIMITS).scores["all"]
     assert found.rank_correlation == 0.0
+    silent = score_records(records(played, lambda truth: 0.0), played[0], LIMITS)
+    assert (silent.credited, silent.scores["all"].sign_agreement) == (0.0, 0.5)
     without = score_records(
         records(played, lambda truth: None if truth.phase == "plan" else 0.7), played[0], LIMITS
     ).scores

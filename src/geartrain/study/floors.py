@@ -1,0 +1,37 @@
+"""Where a comparison cannot show anything: said in words, since a gain of 0 there looks like a finding."""
+
+from collections.abc import Sequence
+
+from geartrain.study.collect import CellResult
+
+
+def warnings(cells: Sequence[CellResult]) -> list[str]:
+    """Return what makes numbers of one environment empty, a sentence each; nothing where all is well."""
+    if not cells:
+        return []
+    found = []
+    untrained = sum(cell.kept_iteration == 0 for cell in cells)
+    if untrained:
+        found.append(
+            f"In {untrained} of {len(cells)} cells the warm start itself was best on `val`: their success is that of "
+            "the warm start, not of what was trained, and between two of them every gain is 0."
+        )
+    for level, where in ((0.0, "fails"), (1.0, "is solved")):
+        stuck = [
+            "_".join(measure)
+            for measure in sorted({measure for cell in cells for measure in cell.success})
+            if {value for cell in cells for value in cell.success.get(measure, {}).values()} == {level}
+        ]
+        if stuck:
+            found.append(f"Every task {where} in every cell of {', '.join(stuck)}: no method can be told from another.")
+    heights = {y for cell in cells for y in cell.curve.y}
+    if len(heights) == 1:
+        found.append(f"Every learning curve stays at {100 * heights.pop():g} %: its area and its steps say nothing.")
+    for moment in sorted({moment for cell in cells for moment in cell.credit}, reverse=True):
+        blank = sum(cell.credit[moment].credited == 0 for cell in cells if moment in cell.credit)
+        if blank:
+            found.append(
+                f"In {blank} of {len(cells)} cells no turn has credit {moment} training, because no siblings differ: "
+                "their scores against the exact advantage are those of a coin, not of the method."
+            )
+    return found
