@@ -28,6 +28,11 @@ def test_a_log_gets_a_line_when_the_last_is_old_enough_and_one_at_the_end() -> N
     ]
 
 
+def test_a_note_is_a_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    progress.note("alarm: turns")
+    assert capsys.readouterr() == ("", "alarm: turns\n")
+
+
 def test_the_last_line_is_not_said_twice() -> None:
     clock, out = Clock(), io.StringIO()
     lines = progress.PlainLines("tasks", 2, out, every=1.0, clock=clock)

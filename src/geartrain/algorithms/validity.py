@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 INERT_SPREAD = 1e-6
-"""Standard deviation of the weights of a batch below which they weigh nothing: rounding of float32."""
+"""Standard deviation of W within trajectories below which it weighs nothing: rounding of float32."""
 INERT_ITERATIONS = 5
 """Iterations in a row with inert weights that make a run plain GRPO; fewer may be batches without contrast."""
 BOUND_SLACK = 1e-5
@@ -39,12 +39,14 @@ def inert_weights(spread_I: Sequence[float]) -> str | None:
     """Return why a weighing recipe weighs nothing: no spread of W in any of the last iterations. Source: ours.
 
     Args:
-        spread_I: standard deviation of W per trained iteration, of those in which W should not be 1.
+        spread_I: standard deviation of W within trajectories, of the trained iterations in which W should not be 1.
     """
     last = spread_I[-INERT_ITERATIONS:]
     if len(last) < INERT_ITERATIONS or max(last) > INERT_SPREAD:
         return None
-    return f"every weight W of the last {INERT_ITERATIONS} iterations was the same: this trains as plain GRPO does"
+    return (
+        f"no weight W told one token of a trajectory from another in {INERT_ITERATIONS} iterations: this is plain GRPO"
+    )
 
 
 def silent_features(name: str, feature: Tensor) -> str | None:

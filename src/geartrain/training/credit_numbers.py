@@ -9,6 +9,7 @@ from torch import Tensor
 
 from geartrain.algorithms.credit_scores import rank_correlation
 from geartrain.algorithms.evidence import Evidence
+from geartrain.algorithms.masked import masked_mean
 from geartrain.algorithms.recipe import Credit
 from geartrain.algorithms.returns import later_returns
 
@@ -32,8 +33,12 @@ def describe_weights(credit: Credit, evidence: Evidence) -> dict[str, float | No
     def goes_with(value_S: Tensor, other_S: Tensor) -> float | None:
         return rank_correlation(value_S[spoken_S].numpy(), other_S[spoken_S].numpy())
 
+    weight_NT = credit.weight_NT.detach().double()
+    apart_NT = weight_NT - masked_mean(weight_NT, evidence.mask_NT, dim=1)[:, None]
     return {
         "weight_spread": float(weights.std(correction=0)),
+        # from the mean of the own trajectory: what moves credit, and does not just rescale a trajectory
+        "weight_spread_within": float(masked_mean(apart_NT.square(), evidence.mask_NT).sqrt()),
         "weight_min": float(weights.min()),
         "weight_max": float(weights.max()),
         "weight_p05": low,

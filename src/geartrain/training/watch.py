@@ -64,11 +64,11 @@ def refuse_invalid(
 def spreads_of(
     history: Sequence[Mapping[str, Any]], recipe: Recipe, settings: Settings, iterations: int
 ) -> list[float]:
-    """Return the spread of W in every trained iteration in which it should not have been 1."""
+    """Return the spread of W within trajectories in every trained iteration in which it should not have been 1."""
     return [
-        record["weight_spread"]
+        record["weight_spread_within"]
         for record in history
-        if "weight_spread" in record and must_weigh(recipe, settings, record["iteration"] / max(1, iterations))
+        if "weight_spread_within" in record and must_weigh(recipe, settings, record["iteration"] / max(1, iterations))
     ]
 
 
