@@ -173,6 +173,8 @@ class PolicyTrainer:
             if len(self.history) % self.section.checkpoint_every == 0:
                 self._save()
             on_iteration(record)
+        if len(self.history) < self.section.iterations:
+            note(f"policy: {self.section.patience} validations without improvement end it at {len(self.history)}")
         self.policy.model.load_state_dict(self._best_weights)
         return self.history
 

@@ -185,10 +185,12 @@ def _run_with(work, validations, deaths=None, **policy):
     return trainer
 
 
-def test_patience_ends_a_run_and_leaves_the_best_weights(tmp_path):
+def test_patience_ends_a_run_and_leaves_the_best_weights(tmp_path, capsys):
     shares = (0.1, 0.4, 0.3, 0.4, 0.9, 0.9, 0.9, 0.9, 0.9)
     patient = _run_with(tmp_path / "patient", shares)
+    assert "without improvement" not in capsys.readouterr().err
     hasty = _run_with(tmp_path / "hasty", shares, patience=2)
+    assert "2 validations without improvement end it at 3" in capsys.readouterr().err
     assert (len(patient.history), patient.best_iteration) == (8, 4)
     assert (len(hasty.history), hasty.best_iteration) == (3, 1)
     assert hasty.history == patient.history[:3]
