@@ -262,19 +262,20 @@ def study(
         bool, typer.Option("--table", help="Run nothing; rebuild table and picture from what is finished.")
     ] = False,
 ) -> None:
-    """Compare methods: variants x seeds x environments on equal ground, with intervals and corrections.
+    """Compare methods: variants x seeds x environments, on equal ground.
 
-    For one environment and seed all variants share tasks, warm start, rollouts, preferences, reward model and critic;
-    only `policy` differs. A cell that is finished is not run again: after a kill or a failure the same command goes
-    on. Writes results.json, results.md, results.csv and curves.svg into the study's output folder.
+    For one environment and seed all variants share tasks, warm start, rollouts,
+    preferences, reward model and critic; only `policy` differs. What is finished
+    is not run again: after a kill or a failure the same command goes on. Writes
+    results.json, results.md, results.csv and curves.svg to the output folder.
 
-    Exit codes: 0 every cell is done; 2, 75 or 1 some failed (as for `geartrain stage`): the others are done and the
-    reasons are in results.md.
+    Exit codes: 0 every cell is done; 2, 75 or 1 some failed, as `geartrain stage`
+    does: the others are done, and results.md has the reasons.
 
     \b
-    geartrain study studies/smoke.yaml            two methods, two seeds, in a minute or two
-    geartrain study studies/first.yaml --table    the table so far, from another terminal
-    geartrain study studies/first.yaml
+    geartrain study studies/smoke.yaml          two methods, in two minutes
+    geartrain study studies/first.yaml          ten methods, in two hours
+    geartrain study studies/first.yaml --table  what is known so far
     """
     from geartrain.study.report import write_results
     from geartrain.study.run import run_study
