@@ -14,7 +14,6 @@ from torch import Tensor
 
 from geartrain.algorithms.evidence import Evidence, Settings, TeacherView
 from geartrain.algorithms.granularity import fuse, pull
-from geartrain.algorithms.masked import masked_mean
 from geartrain.algorithms.recipe import Credit, Recipe, assign_credit
 from geartrain.errors import UserError
 from geartrain.models.heads import CriticHead, load_critic_head
