@@ -1,4 +1,4 @@
-"""The worlds: towns, each with its own names for the things that can be chosen. No town is in two splits."""
+"""The worlds: towns, each with its own seven names for the things that can be chosen. No town is in two splits."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,18 @@ TOWNS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "calder": ("olive", "pearl", "quartz", "raven", "slate", "thorn", "umber"),
         "dunmore": ("violet", "willow", "yarrow", "zinc", "acorn", "basalt", "clover"),
     },
+    # the same words, dealt anew: what is held out are plans and stops, not a vocabulary that no training can teach
     "val": {
-        "elston": ("copper", "dune", "elm", "fern", "garnet", "heath", "ivory"),
-        "fenwick": ("juniper", "kestrel", "larch", "marble", "nettle", "opal", "pine"),
+        "elston": ("acorn", "birch", "hazel", "quartz", "thorn", "zinc", "jade"),
+        "fenwick": ("amber", "linen", "clover", "pearl", "grove", "willow", "iron"),
     },
     "test": {
-        "garth": ("quail", "reed", "sable", "tulip", "velvet", "wren", "agate"),
-        "holm": ("bronze", "coral", "dahlia", "ebony", "frost", "ginger", "holly"),
+        "garth": ("basalt", "ember", "kelp", "olive", "umber", "yarrow", "flint"),
+        "holm": ("cedar", "maple", "raven", "violet", "north", "delta", "slate"),
     },
     "ood": {
-        "irby": ("indigo", "jasper", "lilac", "moss", "nickel", "onyx", "plum"),
-        "kelso": ("rowan", "silver", "topaz", "walnut", "aspen", "beryl", "cobalt"),
+        "irby": ("delta", "jade", "umber", "acorn", "pearl", "flint", "maple"),
+        "kelso": ("slate", "zinc", "amber", "iron", "basalt", "hazel", "raven"),
     },
 }
 """Split -> town -> names. `paraphrase` is asked in the towns of `test`."""

@@ -104,10 +104,16 @@ def test_paraphrases_ask_the_same_in_other_words(tasks: Tasks) -> None:
     assert not {text for texts in COMMON.values() for text in texts} & {t for ts in PARAPHRASED.values() for t in ts}
 
 
-def test_towns_share_no_name() -> None:
-    names = [name for towns in TOWNS.values() for town in towns.values() for name in town]
-    towns = [town for towns in TOWNS.values() for town in towns]
-    assert len({*names, *towns}) == len(names) + len(towns)
+def test_held_out_towns_are_new_and_speak_words_that_training_knows() -> None:
+    towns = [town for places in TOWNS.values() for town in places]
+    assert len(set(towns)) == len(towns)
+    taught = {name for names in TOWNS["train"].values() for name in names}
+    assert not taught & set(towns)
+    for split, places in TOWNS.items():
+        spoken = [name for names in places.values() for name in names]
+        assert len(set(spoken)) == len(spoken) == 7 * len(places), split
+        assert set(spoken) <= taught, split
+        assert split == "train" or all(set(names) not in map(set, TOWNS["train"].values()) for names in places.values())
 
 
 @pytest.mark.parametrize(
