@@ -38,7 +38,7 @@ demo: setup  ## run the whole pipeline on this machine's CPU, then write the rep
 	@dvc repro
 	@geartrain report
 
-smoke: setup  ## run the whole pipeline in tiny sizes (seconds), in runs/smoke
+smoke: setup  ## run the whole pipeline in tiny sizes (about a minute), in runs/smoke
 	@geartrain run --profile smoke
 
 report: setup  ## write the HTML report of the last demo run

@@ -76,11 +76,14 @@ def run(
     """Run the pipeline, from the tasks to the promoted model.
 
     A stage whose output is there already, of the same configuration, inputs and
-    code, is skipped. After a kill or a failure the same command goes on from
-    the last checkpoint.
+    code, is skipped (by kfp's engine none is). After a kill or a failure the same
+    command goes on from the last checkpoint. A new folder starts from the tasks:
+    to repeat only what a change reaches, edit params.yaml and run `dvc repro`; to
+    compare methods on one warm start, see `geartrain study`. The dvc engine works
+    in the project's root alone.
 
     \b
-    geartrain run --profile smoke                 all of it in seconds, in runs/smoke
+    geartrain run --profile smoke                 all of it in a minute, in runs/smoke
     geartrain run                                 this folder's params.yaml (minutes)
     geartrain run --set policy.recipe=grpo        the same with plain GRPO, in runs/…
     geartrain run --profile smoke --until collect
@@ -189,6 +192,8 @@ def evaluate(
     chosen = tuple(dict.fromkeys(splits or ["test"]))
     for split in chosen:
         _known(split, SPLITS, "split")
+    if not model.exists() and (directory / model).exists():
+        model = directory / model
     if not model.exists():
         raise UserError(f"{model}: no such model. A finished run has models/warm_start and models/policy.")
     model = model.resolve()
@@ -217,6 +222,7 @@ def envs(
     geartrain envs analyst --split test --index 3
     """
     from geartrain import walkthrough, workspace
+    from geartrain.config_file import load_config
     from geartrain.environments import ENVIRONMENTS
     from geartrain.stages.stage import FOLDERS
 
@@ -225,8 +231,12 @@ def envs(
         return
     _known(name, tuple(ENVIRONMENTS), "environment")
     os.chdir(_existing(directory))
-    config = workspace.check(Path(workspace.PARAMS))
-    with walkthrough.open_environment(config, FOLDERS["tasks"], split) as (environment, tasks):
+    config = load_config(Path(workspace.PARAMS))
+    made = FOLDERS["tasks"] if name == config.environment.name else None  # a workspace's tasks are of its environment
+    section = config.environment.model_copy(update={"name": name})
+    config = config.model_copy(update={"environment": section})
+    workspace.require_files(config, workspace.PARAMS)
+    with walkthrough.open_environment(config, made, split) as (environment, tasks):
         if index >= len(tasks):
             raise UserError(f"--index {index}: split {split} has {len(tasks)} tasks, counted from 0")
         print("tools:", *walkthrough.describe_tools(environment), sep="\n  ")

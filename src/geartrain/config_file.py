@@ -43,11 +43,13 @@ def load_config(path: Path) -> Config:
     return check_together(parse_config(read_record(path), source=str(path)), source=str(path))
 
 
-def read_record(path: Path) -> dict[str, Any]:
+def read_record(
+    path: Path, *, hint: str = "Copy one from profiles/, or run from the project's root."
+) -> dict[str, Any]:
     """Return what a file of sections says, unchecked. Raises UserError: no such file, no YAML, or no sections."""
     if not path.is_file():
         what = "not a file" if path.exists() else "no such file"
-        raise UserError(f"{path}: {what}. Copy one from profiles/, or run from the project's root.")
+        raise UserError(f"{path}: {what}. {hint}")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
 """Three ways to run the stages of a workspace in order: directly, by DVC, by Kubeflow's local runner.
 
 Each runs every stage in a process of its own, so that memory goes back between
-stages, and each skips a stage whose output is there and of the same making.
+stages, and the direct and the DVC one skip a stage whose output is there and of the same making.
 """
 
 import os

@@ -16,13 +16,14 @@ FEW = dict.fromkeys(SPLITS, 12)
 
 
 @contextmanager
-def open_environment(config: Config, tasks: Path, split: str) -> Iterator[tuple[Environment, list[Task]]]:
-    """Yield the environment and the tasks of a split: those in `tasks` if it is there, else a few that are made now."""
+def open_environment(config: Config, tasks: Path | None, split: str) -> Iterator[tuple[Environment, list[Task]]]:
+    """Yield the environment and the tasks of a split: those in `tasks` if they are there, else a few made now."""
     if split not in SPLITS:
         raise UserError(f"no split {split!r}; there are {', '.join(SPLITS)}")
     with tempfile.TemporaryDirectory() as folder:
-        worlds, found = tasks / "worlds", None
-        if worlds.is_dir():
+        found = None
+        if tasks is not None and (tasks / "worlds").is_dir():
+            worlds = tasks / "worlds"
             found = read_tasks(tasks, split)
         else:
             worlds = Path(folder)

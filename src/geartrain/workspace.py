@@ -76,7 +76,7 @@ def prepare(folder: Path, record: dict[str, Any], *, made_from: str) -> None:
         UserError: a file that the configuration names is nowhere, or the folder has a `params.yaml` of somebody's own.
     """
     config = parse_config(record, source=made_from)
-    _require_files(config, made_from, roots=(folder, *_roots()))
+    require_files(config, made_from, roots=(folder, *_roots()))
     params = folder / PARAMS
     if not (params.is_file() and read_record(params) == record):
         if params.exists() and not (params.is_file() and params.read_text("utf-8").startswith(MADE_BY)):
@@ -97,7 +97,7 @@ def check(params: Path) -> Config:
         UserError: a key, a value or a named file is wrong.
     """
     config = load_config(params)
-    _require_files(config, str(params), roots=(Path(),))
+    require_files(config, str(params))
     return config
 
 
@@ -135,7 +135,8 @@ def _roots() -> list[Path]:
     return [root for root in (Path.cwd(), project_root()) if root is not None]
 
 
-def _require_files(config: Config, source: str, *, roots: Sequence[Path]) -> None:
+def require_files(config: Config, source: str, *, roots: Sequence[Path] = (Path(),)) -> None:
+    """Raise UserError if a file that the configuration names lies under none of `roots`."""
     missing = missing_files(config, roots=roots)
     if missing:
         hint = "  `make setup` fetches the raw data, `make smollm2` the weights of its profile; others are yours"

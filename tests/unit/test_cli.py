@@ -129,3 +129,21 @@ def test_a_bug_keeps_its_traceback() -> None:
 
     with pytest.raises(FileNotFoundError):
         cli.main(command)
+
+
+def test_envs_shows_the_environment_that_is_named_whatever_the_workspace_uses(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("environment: {name: twophase}\n")
+    shown = {name: geartrain("envs", name, cwd=tmp_path) for name in ("twophase", "analyst")}
+    assert "plan(choice)" in shown["twophase"].stdout
+    assert shown["analyst"].returncode == 2  # its raw data is not here, and it says so
+    assert "chinook.json" in shown["analyst"].stderr
+    at_home = geartrain("envs", "twophase", cwd=ROOT)
+    assert "plan(choice)" in at_home.stdout
+    assert "query_database" not in at_home.stdout
+
+
+def test_eval_finds_a_model_in_the_workspace_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs/x/models/policy").mkdir(parents=True)
+    found = geartrain("eval", "models/policy", "--dir", "runs/x", cwd=tmp_path)
+    assert "no such model" not in found.stderr
+    assert "no such model" in geartrain("eval", "models/polic", "--dir", "runs/x", cwd=tmp_path).stderr

@@ -149,7 +149,7 @@ def load_study(path: Path) -> Plan:
     Raises:
         UserError: no such file, an unknown key or name, an impossible setting, or ground that is not equal.
     """
-    record = read_record(path)
+    record = read_record(path, hint="The project's own are in studies/.")
     try:
         study = Study.model_validate(record)
     except ValidationError as error:
