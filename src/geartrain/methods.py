@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 Value = float | bool | str
+NEUTRAL = ("strength", "kappa", "alpha", "gamma")
+"""Settings that switch weighing off at 0."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Method:
     @property
     def neutral(self) -> dict[str, Value]:
         """Settings at which every W is 1; empty where there is no W."""
-        return {name: 0.0 for name in ("strength", "kappa", "alpha", "gamma") if name in self.settings}
+        return {name: 0.0 for name in NEUTRAL if name in self.settings}
 
 
 _STRENGTH = Setting(

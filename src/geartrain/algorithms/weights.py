@@ -18,8 +18,7 @@ _BISECTIONS = 60
 def bounded_weight(raw_NT: Tensor, mask_NT: Tensor, *, low: float, high: float, normalise: bool) -> Tensor:
     """Return W = clip(raw, low, high), and with `normalise` scaled to mean 1 per trajectory within wider bounds.
 
-    A method whose raw weights only grow (low = 1) could not have mean 1 within
-    its own bounds; normalised weights therefore lie in [min(low, 1/high), max(high, 1/low)].
+    Normalised weights lie within `reachable`.
 
     Args:
         raw_NT: finite and positive at trained positions; anything elsewhere.
@@ -34,8 +33,18 @@ def bounded_weight(raw_NT: Tensor, mask_NT: Tensor, *, low: float, high: float, 
     assert 0 < low <= 1 <= high, f"bounds {low}, {high} do not enclose 1"
     clipped_NT = torch.where(mask_NT, raw_NT.detach().double(), 1.0).clamp(low, high)
     if normalise:
-        clipped_NT = normalise_within_bounds(clipped_NT, mask_NT, bound=max(high, 1.0 / low))
+        _, bound = reachable(low, high, normalise=True)
+        clipped_NT = normalise_within_bounds(clipped_NT, mask_NT, bound=bound)
     return clipped_NT.to(raw_NT.dtype)
+
+
+def reachable(low: float, high: float, *, normalise: bool) -> tuple[float, float]:
+    """Return the smallest and the largest weight that `bounded_weight` may give. Source: ours.
+
+    A method whose raw weights only grow (low = 1) could not have mean 1 within its own bounds: normalised weights
+    take those of a symmetric range that holds both.
+    """
+    return (min(low, 1.0 / high), max(high, 1.0 / low)) if normalise else (low, high)
 
 
 def normalise_within_bounds(raw_NT: Tensor, mask_NT: Tensor, *, bound: float) -> Tensor:

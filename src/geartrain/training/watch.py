@@ -15,13 +15,13 @@ from geartrain.algorithms import validity
 from geartrain.algorithms.evidence import Settings
 from geartrain.algorithms.recipe import Recipe
 from geartrain.algorithms.schedule import blended
+from geartrain.algorithms.weights import reachable
 from geartrain.errors import UserError
+from geartrain.methods import NEUTRAL
 from geartrain.training.batch import TokenSequence
 from geartrain.training.credit import BatchCredit
 
 Record = dict[str, Any]
-_NEUTRAL = ("strength", "kappa", "alpha", "gamma")
-"""Settings that switch weighing off at 0 (`methods.Method.neutral`)."""
 
 
 def refuse_invalid(
@@ -48,8 +48,7 @@ def refuse_invalid(
         reason = validity.silent_features(name, feature)
         _stop(reason, "The weights of this model are damaged, or its pass was not run: check the stage's inputs.")
     low, high = (1.0, 1.0) if recipe.weigh is None else recipe.bounds(settings)
-    if settings.get("normalise", False):  # wider, see `weights.bounded_weight`
-        low, high = min(low, 1.0 / high), max(high, 1.0 / low)
+    low, high = reachable(low, high, normalise=bool(settings.get("normalise", False)))
     reason = validity.outside_bounds(credit.weight_NT, evidence.mask_NT, low=low, high=high)
     _stop(reason, "The recipe's weights must end in weights.bounded_weight.")
     critic = " (the sibling critic's reliability on held-out tasks is 0)" if not evidence.critic_reliability else ""
@@ -77,7 +76,7 @@ def must_weigh(recipe: Recipe, settings: Settings, share: float) -> bool:
 
     Not where a setting switches weighing off, nor before a snapshot of the policy has been blended in.
     """
-    if recipe.weigh is None or any(settings.get(name) == 0 for name in _NEUTRAL):
+    if recipe.weigh is None or any(settings.get(name) == 0 for name in NEUTRAL):
         return False
     if recipe.teacher != "snapshot":
         return True

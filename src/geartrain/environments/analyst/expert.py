@@ -5,18 +5,15 @@ solves every task in `necessary_steps` calls; flawed, see `flaws`.
 """
 
 import random
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from geartrain.environments.analyst.flaws import FLAWLESS, Habits, mail_flaws
 from geartrain.environments.analyst.questions import Compare, Drill, Rank, Series, Share, flaw_sites, from_record
 from geartrain.environments.analyst.rendering import quote, unquote
 from geartrain.environments.environment import Task
+from geartrain.environments.scripted import Call, Script, ScriptedExpert
 from geartrain.environments.tools import render_call
-from geartrain.trajectory import ToolResult
 
-Call = tuple[str, dict[str, Any]]
-Script = Generator[Call, str, None]
 Filters = Sequence[tuple[str, str]]
 
 _COLUMNS = {"rep": "employee"}
@@ -36,28 +33,12 @@ _OF_LINES = {
 _OFFICE = "sales@chinookcorp.com"  # nobody reads it
 
 
-class AnalystExpert:
+class AnalystExpert(ScriptedExpert):
     """A policy that follows the script of one task."""
 
     def __init__(self, task: Task, *, seed: int, habits: Habits = FLAWLESS):
-        self._rng = random.Random(f"{seed}/{task.task_id}")  # noqa: S311 - not a secret
-        self._habits = habits
-        self._script = _script(task, habits, self._rng)
-        self._pending: Call | None = None
-
-    def act(self, last: ToolResult | None) -> str:
-        """Return the next message; after the script's end, `finish` again."""
-        if self._pending is not None:
-            call, self._pending = self._pending, None
-            return render_call(*call)
-        try:
-            call = next(self._script) if last is None else self._script.send(last.content)
-        except StopIteration:
-            return render_call("finish", {})
-        if self._rng.random() < self._habits.broken_call:
-            self._pending = call
-            return _broken(call, self._rng)
-        return render_call(*call)
+        rng = random.Random(f"{seed}/{task.task_id}")  # noqa: S311 - not a secret
+        super().__init__(_script(task, habits, rng), rng, broken_call=habits.broken_call, spoil=_broken)
 
 
 def _broken(call: Call, rng: random.Random) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from geartrain.config import SPLITS
 from geartrain.environments.analyst import wording
 from geartrain.environments.analyst.editions import EDITIONS
 from geartrain.environments.analyst.families import HELD_OUT, TRAINED, Draft, draft, redraw
@@ -21,6 +20,7 @@ from geartrain.environments.analyst.questions import Part, from_record, sections
 from geartrain.environments.analyst.truth import facts as true_facts
 from geartrain.environments.analyst.verification import Fact
 from geartrain.environments.environment import Task
+from geartrain.environments.scripted import check_sizes
 from geartrain.errors import UserError
 
 BUCKETS = ("train",) * 6 + ("val",) + ("test",) * 2 + ("ood",)
@@ -35,23 +35,13 @@ _LETTERS = "abcdef"
 
 def build_splits(worlds: Path, *, seed: int, sizes: Mapping[str, int]) -> dict[str, list[Task]]:
     """Return tasks by split; a split that `sizes` does not name is empty. Raises UserError."""
-    _check_sizes(sizes)
+    check_sizes(sizes)
     ledgers = {edition: Ledger(worlds / f"{edition}.sqlite") for edition in EDITIONS}
     tasks = {
         split: _Generator(split, seed, ledgers).tasks(sizes.get(split, 0)) for split in ("train", "val", "test", "ood")
     }
     tasks["paraphrase"] = [_reword(task, seed) for task in tasks["test"][: sizes.get("paraphrase", 0)]]
     return tasks
-
-
-def _check_sizes(sizes: Mapping[str, int]) -> None:
-    unknown = sorted(set(sizes) - set(SPLITS))
-    if unknown:
-        raise UserError(f"no split '{unknown[0]}'; the splits are {', '.join(SPLITS)}")
-    if any(size < 0 for size in sizes.values()):
-        raise UserError(f"sizes must not be negative: {dict(sizes)}")
-    if sizes.get("paraphrase", 0) > sizes.get("test", 0):
-        raise UserError("paraphrase rewords test tasks, so it may not have more tasks than test")
 
 
 class _Generator:

@@ -11,40 +11,27 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from geartrain.environments.environment import Task
+from geartrain.environments.scripted import Call, Script, ScriptedExpert
 from geartrain.environments.tools import render_call
 from geartrain.environments.twophase.drafts import VERBS, WAIT
 from geartrain.environments.twophase.flaws import DO_LURES, FLAWLESS, PLAN_LURES, Habits
-from geartrain.trajectory import ToolResult
 
-Call = tuple[str, dict[str, Any]]
-Script = Generator[Call, str, None]
 Board = Sequence[tuple[str, str, Sequence[str]]]
 _STOP = re.compile(r"stop \d+ of \d+: (\w+) (\w+)(, fragile)?")
 _STATIONS = ("first", "second", "third")
 
 
-class TwoPhaseExpert:
+class TwoPhaseExpert(ScriptedExpert):
     """A policy that follows the script of one task."""
 
     def __init__(self, task: Task, *, seed: int, habits: Habits = FLAWLESS):
-        self._rng = random.Random(f"{seed}/{task.task_id}")  # noqa: S311 - not a secret
-        self._habits = habits
-        self._script = _script(task.spec["parameters"], task.family, habits, self._rng)
-        self._pending: Call | None = None
+        rng = random.Random(f"{seed}/{task.task_id}")  # noqa: S311 - not a secret
+        script = _script(task.spec["parameters"], task.family, habits, rng)
+        super().__init__(script, rng, broken_call=habits.broken_call, spoil=_broken)
 
-    def act(self, last: ToolResult | None) -> str:
-        """Return the next message; after the script's end, `finish` again."""
-        if self._pending is not None:
-            call, self._pending = self._pending, None
-            return render_call(*call)
-        try:
-            call = next(self._script) if last is None else self._script.send(last.content)
-        except StopIteration:
-            return render_call("finish", {})
-        if self._rng.random() < self._habits.broken_call:
-            self._pending = call
-            return render_call(*call)[:-1] if self._rng.random() < 0.5 else render_call(f"{call[0]}_it", call[1])
-        return render_call(*call)
+
+def _broken(call: Call, rng: random.Random) -> str:
+    return render_call(*call)[:-1] if rng.random() < 0.5 else render_call(f"{call[0]}_it", call[1])
 
 
 def _script(parameters: Mapping[str, Any], family: str, habits: Habits, rng: random.Random) -> Script:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from geartrain.config import SPLITS
 from geartrain.environments.environment import Task
+from geartrain.environments.scripted import check_sizes
 from geartrain.environments.twophase.drafts import HELD_OUT, TRAINED, Draft, draft
 from geartrain.environments.twophase.towns import names_of, world_names
 from geartrain.environments.twophase.wording import COMMON, PARAPHRASED
@@ -31,13 +31,7 @@ _ATTEMPTS = 2000
 
 def build_splits(*, seed: int, sizes: Mapping[str, int]) -> dict[str, list[Task]]:
     """Return tasks by split; a split that `sizes` does not name is empty. Raises UserError."""
-    unknown = sorted(set(sizes) - set(SPLITS))
-    if unknown:
-        raise UserError(f"no split '{unknown[0]}'; the splits are {', '.join(SPLITS)}")
-    if any(size < 0 for size in sizes.values()):
-        raise UserError(f"sizes must not be negative: {dict(sizes)}")
-    if sizes.get("paraphrase", 0) > sizes.get("test", 0):
-        raise UserError("paraphrase rewords test tasks, so it may not have more tasks than test")
+    check_sizes(sizes)
     tasks = {split: _draw_split(split, seed, sizes.get(split, 0)) for split in ("train", "val", "test", "ood")}
     tasks["paraphrase"] = [_reword(task, seed) for task in tasks["test"][: sizes.get("paraphrase", 0)]]
     return tasks
