@@ -5,11 +5,15 @@ task in a private copy of that world. Siblings are episodes of the same task
 with the same world seed, so they start from byte-identical state.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from geartrain.trajectory import ToolCall, ToolResult
+
+
+def nobody(count: int) -> None:
+    """Hear of progress, and do nothing."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +114,10 @@ class Environment(Protocol):
         """Return the tools, in the order in which the prompt lists them."""
         ...
 
-    def build_tasks(self, *, seed: int, sizes: Mapping[str, int]) -> dict[str, list[Task]]:
-        """Generate every split; the same arguments give the same tasks."""
+    def build_tasks(
+        self, *, seed: int, sizes: Mapping[str, int], on_task: Callable[[int], object] = nobody
+    ) -> dict[str, list[Task]]:
+        """Generate every split; the same arguments give the same tasks. `on_task` hears of each as it is made."""
         ...
 
     def reset(self, task: Task, *, seed: int) -> Episode:

@@ -9,6 +9,7 @@ from geartrain.datasets.preference_report import quality_report, to_markdown
 from geartrain.datasets.preferences import Built, build_pairs, read_siblings, write_pairs
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.errors import UserError
+from geartrain.progress import Advance, bar
 from geartrain.rewards.verified import verified_score
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.trajectory import Trajectory
@@ -21,6 +22,11 @@ def run(job: Job) -> Metrics:
     Raises:
         UserError: too many records are unusable, or the siblings give no pair.
     """
+    with bar("preferences", total=3) as advance:  # paired, forged, written
+        return _build(job, advance)
+
+
+def _build(job: Job, advance: Advance) -> Metrics:
     section = job.config.preferences
     source = job.inputs["collect"] / "trajectories.parquet"
     tasks = {task.task_id: task for task in read_tasks(job.inputs["tasks"], "train")}
@@ -37,13 +43,16 @@ def run(job: Job) -> Metrics:
     built.records += len(malformed)
     _check_share(built, section.max_rejected_share, str(source))
     _check_pairs(built, trajectories)
+    advance(1)
     built.pairs += forge(built.pairs, per_task=section.forgeries_per_task)
+    advance(1)
     output = job.outputs["preferences"]
     report = quality_report(built)
     write_pairs(output / "pairs.parquet", built.pairs)
     write_json(output / "quarantine.json", built.quarantined)
     write_json(output / "quality.json", report)
     write_atomically(output / "quality.md", to_markdown(report))
+    advance(1)
     told = ("records", "quarantined", "dropped_pairs", "pairs_by_split", "forged_by_split", "tasks", "length")
     return {key: report[key] for key in told}
 

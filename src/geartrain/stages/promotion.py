@@ -11,10 +11,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from geartrain.artifacts import read_manifest, write_atomically, write_json
+from geartrain.artifacts import Manifest, read_manifest, write_atomically, write_json
 from geartrain.config import PromotionSection
 from geartrain.errors import UserError
 from geartrain.lineage.model_card import render_card
+from geartrain.progress import Advance, bar
 from geartrain.stages.stage import Job, Metrics, stage
 
 RECORDS = {"manifest.json", "README.md"}
@@ -31,16 +32,23 @@ def run(job: Job) -> Metrics:
     Raises:
         UserError: the evaluation is of another policy, or lacks the sampled test episodes.
     """
-    output, policy_folder = job.outputs["promotion"], job.inputs["policy"]
+    policy_folder = job.inputs["policy"]
     policy, evaluation = read_manifest(policy_folder), read_manifest(job.inputs["evaluation"])
     if evaluation.inputs.get("policy") != policy.digest:
         raise UserError(
             f"{job.inputs['evaluation']}: measures the policy {evaluation.inputs.get('policy')!r:.20}, not "
             f"{policy.digest[:12]} in {policy_folder}. Run the stage `evaluation` again."
         )
+    with bar("promotion", total=2) as advance:  # judged, written
+        return _decide(job, policy, evaluation, advance)
+
+
+def _decide(job: Job, policy: Manifest, evaluation: Manifest, advance: Advance) -> Metrics:
+    output, policy_folder = job.outputs["promotion"], job.inputs["policy"]
     tables = json.loads((job.inputs["evaluation"] / "tables.json").read_text(encoding="utf-8"))
     checks = judge(tables, job.config.promotion)
     promoted = all(check["passed"] for check in checks)
+    advance(1)
     _clear(output)
     identity = {"candidate": policy.digest, "evaluation": evaluation.digest}
     write_json(output / "decision.json", {**identity, "promoted": promoted, "checks": checks})
@@ -51,6 +59,7 @@ def run(job: Job) -> Metrics:
     else:
         reasons = [check["reason"] for check in checks if not check["passed"]]
         write_json(output / "candidate.json", {**identity, "reasons": reasons})
+    advance(1)
     passed = {f"check_{check['name']}": int(check["passed"]) for check in checks}
     return {"promoted": int(promoted), **passed}
 

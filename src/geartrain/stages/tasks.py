@@ -7,6 +7,7 @@ from geartrain.datasets.task_sets import write_tasks
 from geartrain.environments import build_worlds, load_environment
 from geartrain.environments.leakage import find_leaks
 from geartrain.errors import UserError
+from geartrain.progress import bar
 from geartrain.stages.stage import Job, Metrics, stage
 
 
@@ -21,7 +22,8 @@ def run(job: Job) -> Metrics:
     build_worlds(job.config.environment, output / "worlds", seed=job.config.seed)
     environment = load_environment(job.config.environment, output / "worlds")
     sizes = job.config.tasks.model_dump()
-    splits = environment.build_tasks(seed=job.config.seed, sizes=sizes)
+    with bar("tasks", total=sum(sizes[split] for split in SPLITS if split != "paraphrase")) as advance:
+        splits = environment.build_tasks(seed=job.config.seed, sizes=sizes, on_task=advance)
     leaks = find_leaks(splits)
     if leaks:
         raise UserError(f"{len(leaks)} leak(s) between splits, first: {leaks[0]}. This is a fault of the environment.")

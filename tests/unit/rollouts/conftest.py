@@ -67,7 +67,7 @@ class CountingGame:
     def tools(self) -> Sequence[ToolSpec]:
         return ()
 
-    def build_tasks(self, *, seed: int, sizes: Mapping[str, int]) -> dict[str, list[Task]]:
+    def build_tasks(self, *, seed: int, sizes: Mapping[str, int], on_task: object = None) -> dict[str, list[Task]]:
         return {split: [self.task(index, split) for index in range(size)] for split, size in sizes.items()}
 
     def task(self, index: int, split: str = "train") -> Task:

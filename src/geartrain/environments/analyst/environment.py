@@ -1,6 +1,6 @@
 """The `analyst` environment: a shop's books, seven tools, questions with one answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from geartrain.config import EnvironmentSection
@@ -11,7 +11,7 @@ from geartrain.environments.analyst.flaws import FLAWLESS, Habits
 from geartrain.environments.analyst.query import Database
 from geartrain.environments.analyst.splits import build_splits
 from geartrain.environments.analyst.verification import Entry, describe
-from geartrain.environments.environment import Task, ToolSpec
+from geartrain.environments.environment import Task, ToolSpec, nobody
 from geartrain.environments.tools import render_call
 from geartrain.errors import UserError
 
@@ -50,9 +50,11 @@ class AnalystEnvironment:
         """Return the seven tools."""
         return SPECS
 
-    def build_tasks(self, *, seed: int, sizes: Mapping[str, int]) -> dict[str, list[Task]]:
+    def build_tasks(
+        self, *, seed: int, sizes: Mapping[str, int], on_task: Callable[[int], object] = nobody
+    ) -> dict[str, list[Task]]:
         """Generate every split. Raises UserError on unknown splits, missing worlds, or sizes that cannot be met."""
-        return build_splits(self._worlds, seed=seed, sizes=sizes)
+        return build_splits(self._worlds, seed=seed, sizes=sizes, on_task=on_task)
 
     def reset(self, task: Task, *, seed: int) -> AnalystEpisode:
         """Start an episode. The world is the task's edition, whatever the seed: nothing here is random."""

@@ -8,7 +8,7 @@ a split does not depend on the split's size: a larger set only adds tasks.
 import hashlib
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from geartrain.environments.analyst.ledger import Ledger
 from geartrain.environments.analyst.questions import Part, from_record, sections, to_record
 from geartrain.environments.analyst.truth import facts as true_facts
 from geartrain.environments.analyst.verification import Fact
-from geartrain.environments.environment import Task
+from geartrain.environments.environment import Task, nobody
 from geartrain.environments.scripted import check_sizes
 from geartrain.errors import UserError
 
@@ -33,12 +33,15 @@ _TASK_ATTEMPTS = 200
 _LETTERS = "abcdef"
 
 
-def build_splits(worlds: Path, *, seed: int, sizes: Mapping[str, int]) -> dict[str, list[Task]]:
+def build_splits(
+    worlds: Path, *, seed: int, sizes: Mapping[str, int], on_task: Callable[[int], object] = nobody
+) -> dict[str, list[Task]]:
     """Return tasks by split; a split that `sizes` does not name is empty. Raises UserError."""
     check_sizes(sizes)
     ledgers = {edition: Ledger(worlds / f"{edition}.sqlite") for edition in EDITIONS}
     tasks = {
-        split: _Generator(split, seed, ledgers).tasks(sizes.get(split, 0)) for split in ("train", "val", "test", "ood")
+        split: _Generator(split, seed, ledgers).tasks(sizes.get(split, 0), on_task)
+        for split in ("train", "val", "test", "ood")
     }
     tasks["paraphrase"] = [_reword(task, seed) for task in tasks["test"][: sizes.get("paraphrase", 0)]]
     return tasks
@@ -54,8 +57,12 @@ class _Generator:
         self._families = tuple(HELD_OUT if split == "ood" else TRAINED)
         self._seen: set[str] = set()
 
-    def tasks(self, count: int) -> list[Task]:
-        return [self._task(index) for index in range(count)]
+    def tasks(self, count: int, on_task: Callable[[int], object]) -> list[Task]:
+        made = []
+        for index in range(count):
+            made.append(self._task(index))
+            on_task(1)
+        return made
 
     def _task(self, index: int) -> Task:
         rng = random.Random(f"{self._seed}/{self._split}/{index}")  # noqa: S311 - not a secret

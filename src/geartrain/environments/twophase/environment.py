@@ -1,10 +1,10 @@
 """The `twophase` environment: plan from a board, then clear stops; small enough to know every state's value."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from geartrain.config import EnvironmentSection
-from geartrain.environments.environment import Task, ToolSpec
+from geartrain.environments.environment import Task, ToolSpec, nobody
 from geartrain.environments.tools import render_call
 from geartrain.environments.twophase.drafts import VERBS
 from geartrain.environments.twophase.episode import SPECS, TwoPhaseEpisode
@@ -38,9 +38,11 @@ class TwoPhaseEnvironment:
         """Return the five tools."""
         return SPECS
 
-    def build_tasks(self, *, seed: int, sizes: Mapping[str, int]) -> dict[str, list[Task]]:
+    def build_tasks(
+        self, *, seed: int, sizes: Mapping[str, int], on_task: Callable[[int], object] = nobody
+    ) -> dict[str, list[Task]]:
         """Generate every split. Raises UserError on unknown splits, or sizes that cannot be met."""
-        return build_splits(seed=seed, sizes=sizes)
+        return build_splits(seed=seed, sizes=sizes, on_task=on_task)
 
     def reset(self, task: Task, *, seed: int) -> TwoPhaseEpisode:
         """Start an episode; the seed changes nothing. Raises UserError on a task of another environment."""

@@ -9,11 +9,11 @@ of its own. Task i of a split does not depend on the split's size.
 import hashlib
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from geartrain.environments.environment import Task
+from geartrain.environments.environment import Task, nobody
 from geartrain.environments.scripted import check_sizes
 from geartrain.environments.twophase.drafts import HELD_OUT, TRAINED, Draft, draft
 from geartrain.environments.twophase.towns import names_of, world_names
@@ -29,15 +29,17 @@ SPARE = 4
 _ATTEMPTS = 2000
 
 
-def build_splits(*, seed: int, sizes: Mapping[str, int]) -> dict[str, list[Task]]:
+def build_splits(
+    *, seed: int, sizes: Mapping[str, int], on_task: Callable[[int], object] = nobody
+) -> dict[str, list[Task]]:
     """Return tasks by split; a split that `sizes` does not name is empty. Raises UserError."""
     check_sizes(sizes)
-    tasks = {split: _draw_split(split, seed, sizes.get(split, 0)) for split in ("train", "val", "test", "ood")}
+    tasks = {split: _draw_split(split, seed, sizes.get(split, 0), on_task) for split in ("train", "val", "test", "ood")}
     tasks["paraphrase"] = [_reword(task, seed) for task in tasks["test"][: sizes.get("paraphrase", 0)]]
     return tasks
 
 
-def _draw_split(split: str, seed: int, count: int) -> list[Task]:
+def _draw_split(split: str, seed: int, count: int, on_task: Callable[[int], object]) -> list[Task]:
     families = tuple(HELD_OUT if split == "ood" else TRAINED)
     seen: set[str] = set()
     tasks = []
@@ -46,6 +48,7 @@ def _draw_split(split: str, seed: int, count: int) -> list[Task]:
         family = families[index % len(families)]
         flaws = FLAW_PATTERN[index // len(families) % len(FLAW_PATTERN)]
         tasks.append(_draw_task(split, index, family, flaws, rng, seen))
+        on_task(1)
     return tasks
 
 
