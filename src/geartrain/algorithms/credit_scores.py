@@ -159,6 +159,19 @@ def key_recall(credit_N: ArrayLike, key_N: ArrayLike, k: int) -> float | None:
     return float((key[above].sum() + places * key[tied].mean()) / wanted)
 
 
+def probability_above(first_N: ArrayLike, second_N: ArrayLike) -> float | None:
+    """Return the probability that a value of the first kind is the larger, ties by half, in [0, 1]; chance is 0.5.
+
+    The area under the ROC curve. Source: Mann and Whitney, 1947. None where a kind has no value.
+    Raises ValueError: a value is not finite.
+    """
+    first, second = _vector("first", first_N), _vector("second", second_N)
+    if not first.size or not second.size:
+        return None
+    ranks = stats.rankdata(_rounded(np.concatenate([first, second])))[: first.size]
+    return float((ranks.sum() - first.size * (first.size + 1) / 2) / (first.size * second.size))
+
+
 def _vector(name: str, values: ArrayLike) -> Floats:
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or not np.all(np.isfinite(vector)):

@@ -35,6 +35,8 @@ class Evidence:
     """Verified group advantage."""
     group_N: Tensor
     """int64 in [0, groups)."""
+    sibling_N: Tensor
+    """int64, number of the trajectory within its task's attempts."""
     mask_NT: Tensor
     """bool, trained positions."""
     step_NT: Tensor

@@ -44,7 +44,7 @@ def by_past_self(
     raw_NT = past_self_weight(
         turn_log_ratio(evidence.logprob_NT, teacher.logprob_NT, evidence.turn_NT),
         carrier_NT,
-        _granularity(evidence, str(settings["granularity"])),
+        granularity_of(evidence, str(settings["granularity"])),
         temperature=float(settings["temperature"]),
         strength=float(settings["kappa"]),
         scale=float(settings["scale"]),
@@ -96,7 +96,11 @@ def _shared(signal_NT: Tensor, entropy_NT: Tensor, evidence: Evidence, settings:
     return share_onset(signal_NT, opened_NT)
 
 
-def _granularity(evidence: Evidence, source: str) -> Tensor:
+def granularity_of(evidence: Evidence, source: str) -> Tensor:
+    """Return g in [0, 1] at every token, [N, T]: 1 is coarsest (planning), 0 finest; all 0 where `source` is "none".
+
+    Source: an article on GEAR, see `past_self`.
+    """
     if source == "progress":
         return progress_granularity(evidence.progress_NT)
     if source == "entropy":

@@ -18,7 +18,7 @@ import numpy as np
 from geartrain import artifacts
 from geartrain.algorithms import statistics
 from geartrain.study.collect import BEHAVIOUR, TRAINING, CellResult, Measure
-from geartrain.study.curves import area, band, median_steps, steps_to
+from geartrain.study.curves import Curve, area, band, median_steps, steps_to, value_at
 from geartrain.study.floors import warnings
 from geartrain.study.schema import Plan
 
@@ -26,6 +26,8 @@ Table = dict[str, Any]
 CONFIDENCE, RESAMPLES, SEED = 0.95, 10_000, 0
 TASK_COUNTS = (20, 168, 417)
 """Sizes of the test sets of the papers; what they could have seen is printed beside ours."""
+_TIE = 1e-6
+"""Heights of mean curves are rounded to this."""
 UNITS = ("over_tasks", "over_seeds")
 
 
@@ -42,11 +44,12 @@ def results(plan: Plan, found: Sequence[CellResult], missing: Mapping[str, str])
     for environment in study.environments:
         here = [result for result in found if result.cell.environment == environment]
         end = min((result.curve.end for result in here), default=0.0)
+        by_variant = {name: [r for r in here if r.cell.variant == name] for name in study.variants}
+        level = _level_of([result.curve for result in by_variant[study.control]], end)
         summary[environment] = {
             "common_environment_steps": end,
-            "variants": {
-                name: _variant([r for r in here if r.cell.variant == name], end, study.reach) for name in study.variants
-            },
+            "control_level": _round(level),
+            "variants": {name: _variant(cells, end, study.reach, level) for name, cells in by_variant.items()},
             "warnings": warnings(here),
             "comparisons": _comparisons(here, study.control, list(study.variants), end),
         }
@@ -80,6 +83,8 @@ def _cell(result: CellResult) -> Table:
                 "scores": {phase: _round(asdict(score)) for phase, score in found.scores.items()},
                 "weight": _round(found.weight),
                 "credited": round(found.credited, 6),
+                "granularity": _round(dict(found.granularity)),
+                "coarser": _round(found.coarser),
             }
             for moment, found in result.credit.items()
         },
@@ -88,22 +93,25 @@ def _cell(result: CellResult) -> Table:
     }
 
 
-def _variant(cells: Sequence[CellResult], end: float, reach: Sequence[float]) -> Table:
-    """Describe one variant over its seeds."""
+def _variant(cells: Sequence[CellResult], end: float, reach: Sequence[float], control_level: float | None) -> Table:
+    """Describe one variant over its seeds; `control_level` is where the control's mean curve ends."""
     if not cells:
         return {"seeds": []}
     curves = [cell.curve for cell in cells]
     reached = {level: [steps_to(curve, level) for curve in curves] for level in reach}
     measures = sorted({measure for cell in cells for measure in cell.success})
+    shown, mean = band(curves), _mean_curve(curves)
     return {
         "seeds": [cell.cell.seed for cell in cells],
-        "band": asdict(band(curves)),
+        "band": asdict(shown),
         "area": _over_seeds([area(curve, end) for curve in curves]),
         "environment_steps": _over_seeds([cell.environment_steps for cell in cells]),
         "reach": {
             f"{level:g}": {"median": median_steps(steps), "seeds_reached": sum(s is not None for s in steps)}
             for level, steps in reached.items()
         },
+        # of the mean curve: a seed's own first crossing is early by luck wherever its curve is rough
+        "reach_control": None if control_level is None else _round(steps_to(mean, control_level - _TIE)),
         "success": {
             "_".join(m): _over_seeds([_level(cell, m) for cell in cells if m in cell.success]) for m in measures
         },
@@ -116,6 +124,16 @@ def _variant(cells: Sequence[CellResult], end: float, reach: Sequence[float]) ->
         },
         "seconds": round(fmean(cell.seconds for cell in cells), 1),
     }
+
+
+def _mean_curve(curves: Sequence[Curve]) -> Curve:
+    shown = band(curves)
+    return Curve(shown.x, shown.mean)
+
+
+def _level_of(curves: Sequence[Curve], end: float) -> float | None:
+    """Return the height of the mean curve after `end` environment steps; None without a curve."""
+    return value_at(_mean_curve(curves), end) if curves else None
 
 
 def _credit(cells: Sequence[CellResult]) -> Table:
@@ -132,6 +150,8 @@ def _credit(cells: Sequence[CellResult]) -> Table:
             | {
                 "weight": _known_mean([one.weight.get(phase) for one in moments]),
                 "credited": _known_mean([one.credited for one in moments]),
+                "granularity": _known_mean([one.granularity.get(phase) for one in moments]),
+                "coarser": _known_mean([one.coarser for one in moments]) if phase == "all" else None,
             }
             for phase in phases
         }

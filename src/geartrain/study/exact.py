@@ -9,11 +9,11 @@ siblings show it (`replay.estimated_policy`).
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from geartrain.algorithms.credit_scores import CreditScore, score_by_phase
+from geartrain.algorithms.credit_scores import CreditScore, probability_above, score_by_phase
 from geartrain.config import Config
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.environments.environment import Task
@@ -41,6 +41,11 @@ class CreditMoment:
     """Phase -> mean weight of its turns; 1 is what plain GRPO gives."""
     credited: float
     """Share of turns whose credit is not 0; at 0 no siblings differed, and the scores say nothing about the method."""
+    granularity: Mapping[str, float] = field(default_factory=dict)
+    """Phase -> mean g of its turns, 1 coarsest; empty of a method that has none."""
+    coarser: float | None = None
+    """Probability that a planning turn has a higher g than a doing turn, ties by half; 0.5 is chance, 1 is what g is
+    meant to be (GEAR-111). None of a method without g, or where a phase is missing."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,7 @@ def score_records(records: Sequence[Mapping[str, Any]], tasks: Mapping[str, Task
     for record in records:
         groups[record["task_id"]].append(record)
     credit, advantage, phase, key, episode, weight = ([] for _ in range(6))
+    coarse: dict[str, list[float]] = defaultdict(list)
     for task_id, siblings in groups.items():
         mdp = Mdp.of(tasks[task_id], horizon=limits.turns(tasks[task_id]))
         played = [[Said.of(turn) for turn in record["turns"]] for record in siblings]
@@ -98,13 +104,16 @@ def score_records(records: Sequence[Mapping[str, Any]], tasks: Mapping[str, Task
                 key.append(exact.stake > KEY_STAKE)
                 episode.append(f"{task_id}/{number}")
                 weight.append(turn["weight"])
+                if (g := turn.get("granularity")) is not None:
+                    coarse[exact.phase].append(g)
     scores = score_by_phase(credit, advantage, phase, key_N=key, episode_N=episode, k=LOOKED_AT) if credit else {}
     by_phase: dict[str, list[float]] = {"all": weight} if weight else {}
     for name, value in zip(phase, weight, strict=True):
         by_phase.setdefault(name, []).append(value)
     weights = {name: sum(values) / len(values) for name, values in sorted(by_phase.items())}
     credited = sum(value != 0 for value in credit) / len(credit) if credit else 0.0
-    return CreditMoment(scores, weights, credited)
+    means = {name: sum(values) / len(values) for name, values in sorted(coarse.items())}
+    return CreditMoment(scores, weights, credited, means, probability_above(coarse["plan"], coarse["do"]))
 
 
 def score_phases(trajectories: Sequence[Trajectory], tasks: Mapping[str, Task], limits: Limits) -> dict[str, float]:

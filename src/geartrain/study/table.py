@@ -24,6 +24,7 @@ TRAINING = {
     "weight_p95": "weight, 95 %",
     "credit_later": "credit with later reward",
 }
+SCORES = ("rank_correlation", "sign_agreement", "key_recall", "weight", "credited", "granularity", "coarser")
 PHASES = ("plan_success", "do_success", "entropy_plan", "entropy_do")
 NOTES = """\
 - Success is that of the weights that were best on `val`; area and steps are those of the learning curve.
@@ -33,6 +34,9 @@ NOTES = """\
 - "could see": the gain that so many pairs would show with power 0.8, at the spread that they have.
 - Steps are agent turns played in training. The median is over seeds; seeds that never got there count as above all
   others (censored), and where they are the median, all that is known is that it takes more than was played.
+- Steps to the control's end: where the mean curve over seeds first reaches the height at which the control's ends, and
+  that as a share of the steps after which the control's own first does.
+- Planning coarser: the probability that a planning turn has a higher granularity than a doing turn; 0.5 is chance.
 - Area: mean height of the learning curve over the environment steps that every cell has played."""
 
 
@@ -85,7 +89,8 @@ def _environment(name: str, environment: Table, study: Table) -> Iterator[str]:
     levels = [f"{level:g}" for level in study["reach"]]
     yield "### Success on `test`, sampled, and the way there"
     head = ["variant", "seeds", "success", f"over {control}, by tasks", "by seeds", "area", "gain in area, by seeds"]
-    head += [*(f"steps to {100 * float(level):g} %" for level in levels), "turns played", "s per cell"]
+    head += [*(f"steps to {100 * float(level):g} %" for level in levels), f"steps to {control}'s end"]
+    head += ["turns played", "s per cell"]
     rows = [
         [
             f"`{v}`",
@@ -96,6 +101,7 @@ def _environment(name: str, environment: Table, study: Table) -> Iterator[str]:
             _range(row["area"]),
             _gain(compared["area"].get(v), "over_seeds"),
             *(_steps(row, level, environment, control) for level in levels),
+            _steps_to_control(row, environment, control),
             f"{row['environment_steps']['mean']:,.0f}",
             f"{row['seconds']:.0f}",
         ]
@@ -123,6 +129,7 @@ def _environment(name: str, environment: Table, study: Table) -> Iterator[str]:
     if any(row["credit"] for row in variants.values()):
         yield "### Credit of single turns against their exact advantage"
         head = ["variant", "when", "phase", "turns", "rank", "sign", "key steps", "weight", "turns with credit"]
+        head += ["granularity", "planning coarser"]
         yield _table(head, _credit(variants))
 
 
@@ -133,7 +140,7 @@ def _credit(variants: Mapping[str, Table]) -> list[list[str]]:
             moment,
             phase,
             f"{score['steps'] or 0:.0f}",
-            *(_number(score[k]) for k in ("rank_correlation", "sign_agreement", "key_recall", "weight", "credited")),
+            *(_number(score[k]) for k in SCORES),
         ]
         for v, row in variants.items()
         for moment, phases in sorted(row["credit"].items(), reverse=True)
@@ -148,6 +155,7 @@ def _flat(table: Table, variant: str, results: Table) -> dict[str, Any]:
     flat: dict[str, Any] = {"seeds": len(row["seeds"]), "seconds": row["seconds"]}
     flat["environment_steps"] = row["environment_steps"]["mean"]
     flat["area"] = row["area"]["mean"]
+    flat["steps_to_control_level"] = row["reach_control"]
     for level, found in row["reach"].items():
         flat[f"steps_to_{level}"] = found["median"]
         flat[f"seeds_to_{level}"] = found["seeds_reached"]
@@ -175,6 +183,16 @@ def _steps(row: Table, level: str, environment: Table, control: str) -> str:
     base = environment["variants"][control].get("reach", {}).get(level, {}).get("median")
     ratio = "" if not base or row is environment["variants"][control] else f", {found['median'] / base:.2f} x control"
     return f"{found['median']:,.0f}{ratio}{many}"
+
+
+def _steps_to_control(row: Table, environment: Table, control: str) -> str:
+    base = environment["variants"][control].get("reach_control")
+    if base is None:
+        return ""
+    steps = row["reach_control"]
+    if steps is None:
+        return f"> {row['band']['x'][-1]:,.0f}"
+    return f"{steps:,.0f}" + ("" if row is environment["variants"][control] or not base else f", {steps / base:.2f} x")
 
 
 def _gain(row: Table | None, unit: str) -> str:

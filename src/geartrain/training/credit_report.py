@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
+from geartrain.algorithms.weighing import granularity_of
 from geartrain.training.credit import BatchCredit, CreditAssigner
+from geartrain.training.credit_numbers import turn_means
 from geartrain.training.lesson import Lesson
 from geartrain.trajectory import Trajectory
 
@@ -24,7 +26,9 @@ def credit_records(
         prompts: the tasks' wording, by task id.
     """
     trajectories, advantage_N = lesson.trajectories, lesson.advantage_N
-    records, first = [], 0
+    coarse_S = _granularity(batch, assigner)
+    records: list[Record] = []
+    first = 0
     for row, trajectory in enumerate(trajectories):
         records.append(
             {
@@ -39,7 +43,21 @@ def credit_records(
             }
         )
         first += len(trajectory.turns)
+    turns = [turn for record in records for turn in record["turns"]]
+    for turn, coarse in zip(turns, coarse_S, strict=True):
+        turn["granularity"] = coarse
     return records
+
+
+def _granularity(batch: BatchCredit, assigner: CreditAssigner) -> list[float | None]:
+    """Return g of every turn, 1 coarsest; None where the recipe asks for none, and of a turn without a token."""
+    evidence, source = batch.evidence, str(assigner.settings.get("granularity", "none"))
+    turns = len(evidence.row_S)
+    if source == "none":
+        return [None] * turns
+    coarse_S = turn_means(granularity_of(evidence, source), evidence.turn_NT, turns).tolist()
+    spoken_S = turn_means(evidence.mask_NT.float(), evidence.turn_NT, turns) > 0
+    return [_round(coarse) if spoken else None for coarse, spoken in zip(coarse_S, spoken_S, strict=True)]
 
 
 def _turns(assigner: CreditAssigner, batch: BatchCredit, trajectory: Trajectory, row: int, first: int) -> list[Record]:

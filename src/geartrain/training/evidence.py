@@ -32,6 +32,7 @@ def gather(trajectories: Sequence[Trajectory], *, advantage_N: Tensor, reward_N:
     return Evidence(
         advantage_N=advantage_N,
         group_N=group_index(trajectories),
+        sibling_N=torch.tensor([trajectory.sibling for trajectory in trajectories]),
         mask_NT=turn_NT >= 0,
         step_NT=spread(_step_returns(trajectories), turn_NT),
         token_NT=_token_rewards(trajectories, turn_NT.shape[1]),

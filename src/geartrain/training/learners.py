@@ -94,10 +94,9 @@ class Mixture(_Learner):
         )
 
     def align(self, state_SH: Tensor, grain_NTK: Tensor, evidence: Evidence) -> float:
-        """Learn from the outcomes of every second sibling."""
+        """Learn from the outcomes of the siblings of even number: of every task, wherever they stand in the batch."""
         loss = outcome_alignment_loss if self.objective == "alignment" else outcome_regression_loss
-        half_N = torch.arange(len(evidence.group_N)) % 2 == 0
-        mask_NT = evidence.mask_NT & half_N[:, None]
+        mask_NT = evidence.mask_NT & (evidence.sibling_N % 2 == 0)[:, None]
         advantage_NT = evidence.broadcast(evidence.advantage_N)
         return self._fit(
             loss(

@@ -6,6 +6,7 @@ from scipy import stats
 
 from geartrain.algorithms.credit_scores import (
     key_recall,
+    probability_above,
     rank_correlation,
     score_by_phase,
     score_credit,
@@ -85,6 +86,17 @@ def test_phases_are_scored_apart() -> None:
     assert scores["all"].rank_correlation == pytest.approx(0.0)
     assert (scores["plan"].key_recall, scores["do"].key_recall, scores["all"].key_recall) == (1.0, 0.0, 0.5)
     assert (scores["plan"].steps, scores["all"].steps) == (3, 6)
+
+
+def test_the_probability_to_be_above_counts_pairs() -> None:
+    first, second = RNG.integers(0, 4, size=15), RNG.integers(0, 4, size=11)
+    pairs = np.sign(first[:, None] - second[None, :])
+    assert probability_above(first, second) == pytest.approx(((1 + pairs) / 2).mean())
+    assert probability_above([0.9, 0.8], [0.1]) == 1.0
+    assert probability_above([0.5], [0.5, 0.5]) == 0.5
+    assert probability_above([], [0.5]) is None
+    with pytest.raises(ValueError, match="finite"):
+        probability_above([float("inf")], [0.5])
 
 
 def test_what_is_impossible_is_named() -> None:

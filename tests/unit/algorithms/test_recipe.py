@@ -31,6 +31,7 @@ def _evidence(name, seed=0):
     return Evidence(
         advantage_N=RECIPES[name].advantage(REWARDS, GROUPS).advantage_N,
         group_N=torch.tensor([0] * 4 + [1] * 4),
+        sibling_N=torch.arange(8) % 4,
         mask_NT=mask,
         step_NT=noise(),
         token_NT=(noise() > 1).float(),

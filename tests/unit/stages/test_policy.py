@@ -102,7 +102,17 @@ def test_the_policy_stage_writes_a_loadable_model_its_history_and_its_credit(mad
         records = [json.loads(line) for line in (target / name).read_text().splitlines()]
         assert len(records) == policy.CREDIT_TASKS * 4
         turn = records[0]["turns"][0]
-        assert set(turn) == {"action", "observation", "error", "subgoals", "weight", "credit", "critic", "grains"}
+        assert set(turn) == {
+            "action",
+            "observation",
+            "error",
+            "subgoals",
+            "weight",
+            "credit",
+            "critic",
+            "grains",
+            "granularity",
+        }
         assert set(turn["grains"]) == {"global", "step", "token"}
         assert 0.5 <= turn["weight"] <= 2.0
         assert turn["credit"] == pytest.approx(records[0]["advantage"] * turn["weight"], abs=2e-4)

@@ -63,6 +63,19 @@ def test_levels_that_some_or_all_seeds_missed_are_told_apart(found: dict) -> Non
     assert plain["0.95"] == even["0.5"] == {"median": None, "seeds_reached": 0}
 
 
+def test_the_way_to_where_the_control_ended_is_read_off_the_mean_curves(found: dict) -> None:
+    here = found["environments"]["twophase"]
+    # three seeds that end at 0.8 after 100, 101 and 102 steps: their mean at the common end
+    assert here["control_level"] == pytest.approx((0.8 + (0.4 + 0.4 * 50 / 51) + (0.4 + 0.4 * 50 / 52)) / 3, abs=1e-6)
+    plain, moved, even = (here["variants"][name]["reach_control"] for name in ("plain", "moved", "even"))
+    assert plain == pytest.approx(100.0, abs=1e-3)
+    assert moved == pytest.approx(50 + 50 * 0.4 / 0.5, abs=1.0)
+    assert even is None
+    first = markdown(found).split("### Other splits")[0]
+    assert f"{moved:,.0f}, {moved / plain:.2f} x" in first
+    assert "> 101" in next(line for line in first.splitlines() if line.startswith("| `even`"))
+
+
 def test_results_are_json_without_the_folder_they_lie_in(found: dict, plan: Plan) -> None:
     text = json.dumps(found, allow_nan=False)
     assert str(plan.output) not in text

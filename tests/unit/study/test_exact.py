@@ -35,8 +35,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Task], l
     return {task.task_id: task for task in tasks}, episodes
 
 
-def records(played: Any, credit: Any) -> list[dict[str, Any]]:
-    """Credit records as the policy stage writes them; `credit` is of (exact step, place)."""
+def records(played: Any, credit: Any, coarse: Any = lambda truth: None) -> list[dict[str, Any]]:
+    """Credit records as the policy stage writes them; `credit` and `coarse` (granularity) are of the exact step."""
     tasks, episodes = played
     found = []
     for task in tasks.values():
@@ -53,6 +53,7 @@ def records(played: Any, credit: Any) -> list[dict[str, Any]]:
                     "error": step.result.error,
                     "weight": 1.5 if truth.phase == "plan" else 0.5,
                     "credit": credit(truth),
+                    "granularity": coarse(truth),
                 }
                 for (message, step), truth in zip(steps, exact, strict=True)
             ]
@@ -68,6 +69,16 @@ def test_the_truth_scores_one_and_its_reverse_minus_one(played: Any, sign: int, 
     assert found.scores["all"].sign_agreement == share
     assert found.weight["plan"] == 1.5
     assert found.weight["do"] == 0.5
+
+
+@pytest.mark.parametrize(("plan", "do", "coarser"), [(0.9, 0.1, 1.0), (0.1, 0.9, 0.0), (0.4, 0.4, 0.5)])
+def test_granularity_is_held_against_the_phase_that_is_known(played: Any, plan: float, do: float, coarser: float):
+    given = records(played, lambda truth: 0.7, lambda truth: plan if truth.phase == "plan" else do)
+    found = score_records(given, played[0], LIMITS)
+    assert found.coarser == coarser
+    assert found.granularity == {"do": pytest.approx(do), "plan": pytest.approx(plan)}
+    without = score_records(records(played, lambda truth: 0.7), played[0], LIMITS)
+    assert (without.coarser, without.granularity) == (None, {})
 
 
 def test_constant_credit_says_nothing_and_turns_without_a_token_are_left_out(played: Any) -> None:

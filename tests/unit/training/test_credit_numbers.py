@@ -21,6 +21,7 @@ def batch(weight_NT=WEIGHT_NT, rewards=(0.0, 1.0, -0.1, 0.5)):
     evidence = Evidence(
         advantage_N=ADVANTAGE_N,
         group_N=torch.zeros(2, dtype=torch.int64),
+        sibling_N=torch.arange(2),
         mask_NT=mask_NT,
         step_NT=nothing,
         token_NT=nothing,

@@ -29,6 +29,7 @@ def _evidence():
     evidence = Evidence(
         advantage_N=reward * 2 - 1,
         group_N=torch.arange(TRAJECTORIES) // 2,
+        sibling_N=torch.arange(TRAJECTORIES) % 2,
         mask_NT=torch.ones(turn_NT.shape, dtype=torch.bool),
         step_NT=zero_NT,
         token_NT=zero_NT,

@@ -4,6 +4,7 @@ Phases: "plan" until every decision is made, "do" until the end. An episode ends
 with `finish`, which is refused while stops are left, or when its calls are used up.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -110,9 +111,10 @@ class TwoPhaseEpisode:
     def _look(self) -> str:
         if self.phase == "do":
             return self._here()
+        # names as `plan` takes them: a small model can copy what follows the same text, and not make up a name
         lines = {
-            f"{'station' if decision['name'] in ('first', 'second', 'third') else decision['name']} {option['name']}: "
-            f"{', '.join(option['facts'])}": None
+            f"{'station' if decision['name'] in ('first', 'second', 'third') else decision['name']} "
+            f"{json.dumps({'choice': option['name']})}: {', '.join(option['facts'])}": None
             for decision in self._decisions
             for option in decision["options"]
         }

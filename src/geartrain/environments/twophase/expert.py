@@ -18,6 +18,7 @@ from geartrain.environments.twophase.flaws import DO_LURES, FLAWLESS, PLAN_LURES
 
 Board = Sequence[tuple[str, str, Sequence[str]]]
 _STOP = re.compile(r"stop \d+ of \d+: (\w+) (\w+)(, fragile)?")
+_LINE = re.compile(r'(\w+) \{"choice": "(\w+)"\}: (.+)')
 _STATIONS = ("first", "second", "third")
 
 
@@ -54,7 +55,7 @@ def _script(parameters: Mapping[str, Any], family: str, habits: Habits, rng: ran
 
 def _read(content: str) -> Board:
     """Return (kind, name, facts) per line of the board; lines of another form are left out."""
-    lines = [re.fullmatch(r"(\w+) (\w+): (.+)", line) for line in content.split("\n")]
+    lines = [_LINE.fullmatch(line) for line in content.split("\n")]
     return [(line[1], line[2], line[3].split(", ")) for line in lines if line]
 
 

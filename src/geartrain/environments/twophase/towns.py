@@ -1,30 +1,43 @@
-"""The worlds: towns, each with its own seven names for the things that can be chosen. No town is in two splits."""
+"""The worlds: towns, each with its own seven names for the things that can be chosen. No town is in two splits.
+
+All towns deal from the same words: what is held out are plans and stops, not a
+vocabulary that no training can teach. There are many of them, because a policy
+that has seen few learns their names by heart instead of reading the board.
+"""
 
 import json
+import random
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
-TOWNS: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "train": {
-        "ashby": ("amber", "birch", "cedar", "delta", "ember", "flint", "grove"),
-        "brook": ("hazel", "iron", "jade", "kelp", "linen", "maple", "north"),
-        "calder": ("olive", "pearl", "quartz", "raven", "slate", "thorn", "umber"),
-        "dunmore": ("violet", "willow", "yarrow", "zinc", "acorn", "basalt", "clover"),
-    },
-    # the same words, dealt anew: what is held out are plans and stops, not a vocabulary that no training can teach
-    "val": {
-        "elston": ("acorn", "birch", "hazel", "quartz", "thorn", "zinc", "jade"),
-        "fenwick": ("amber", "linen", "clover", "pearl", "grove", "willow", "iron"),
-    },
-    "test": {
-        "garth": ("basalt", "ember", "kelp", "olive", "umber", "yarrow", "flint"),
-        "holm": ("cedar", "maple", "raven", "violet", "north", "delta", "slate"),
-    },
-    "ood": {
-        "irby": ("delta", "jade", "umber", "acorn", "pearl", "flint", "maple"),
-        "kelso": ("slate", "zinc", "amber", "iron", "basalt", "hazel", "raven"),
-    },
-}
+NAMES = (
+    *("acorn", "amber", "basalt", "birch", "cedar", "clover", "delta", "ember", "flint", "grove"),
+    *("hazel", "iron", "jade", "kelp", "linen", "maple", "north", "olive", "pearl", "quartz"),
+    *("raven", "slate", "thorn", "umber", "violet", "willow", "yarrow", "zinc"),
+)
+"""What an option may be called."""
+NAMES_OF_A_TOWN = 7
+_STEMS = (
+    *("ash", "brook", "cal", "dun", "el", "fen", "garth", "holm", "ir", "kel"),
+    *("lang", "mar", "nor", "os", "pen", "rad", "sel", "thorn", "ul", "wex"),
+)
+_ENDINGS = ("by", "don", "wick")
+_SHARES: Mapping[str, int] = {"train": 40, "val": 6, "test": 10, "ood": 4}
+
+
+def _deal() -> dict[str, dict[str, Sequence[str]]]:
+    """Give every town its names, and every split its towns."""
+    order = [stem + ending for stem, ending in product(_STEMS, _ENDINGS)]
+    random.Random("towns").shuffle(order)  # noqa: S311 - not a secret
+    towns: dict[str, dict[str, Sequence[str]]] = {}
+    for split, count in _SHARES.items():
+        places, order = order[:count], order[count:]
+        towns[split] = {place: random.Random(place).sample(NAMES, NAMES_OF_A_TOWN) for place in places}  # noqa: S311
+    return towns
+
+
+TOWNS: Mapping[str, Mapping[str, Sequence[str]]] = _deal()
 """Split -> town -> names. `paraphrase` is asked in the towns of `test`."""
 
 

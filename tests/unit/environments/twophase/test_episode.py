@@ -49,7 +49,8 @@ def say(episode: TwoPhaseEpisode, name: str, **arguments: object) -> str:
 
 def test_a_session(episode: TwoPhaseEpisode) -> None:
     assert episode.phase == "plan"
-    board = ["route amber: holds 20, shortcut", "route birch: holds 50, detour", "route cedar: holds 40, direct"]
+    options = {"amber": "holds 20, shortcut", "birch": "holds 50, detour", "cedar": "holds 40, direct"}
+    board = [f'route {{"choice": "{name}"}}: {facts}' for name, facts in options.items()]
     assert say(episode, "look").split("\n") == board
     assert say(episode, "do", action="open").startswith("error not_planned")
     assert say(episode, "plan", choice="birch") == "route: birch; stop 1 of 3: arch wet"
