@@ -17,17 +17,11 @@ Legend: N trajectories, T positions, P scored positions, K support, V vocabulary
 import torch
 from torch import Tensor
 
-from geartrain.algorithms.divergence import Direction, categorical_divergence
 from geartrain.algorithms.masked import keep
 
 SMALLEST_PEAK = 1e-3
 """Nats; a trajectory that diverges nowhere by more than this has no salient token."""
 _SMALLEST_MASS = 1e-12
-
-
-def support_of(teacher_PV: Tensor, observed_P: Tensor, *, top: int) -> Tensor:
-    """Return int64 [P, K + 1]: the teacher's `top` likeliest ids, then the observed id."""
-    return with_observed(teacher_PV.topk(min(top, teacher_PV.shape[-1]), dim=-1).indices, observed_P)
 
 
 def with_observed(top: Tensor, observed: Tensor) -> Tensor:
@@ -36,32 +30,11 @@ def with_observed(top: Tensor, observed: Tensor) -> Tensor:
     return torch.cat([top, torch.where(known, -1, observed)[..., None]], dim=-1)
 
 
-def bucketed(logprob_PV: Tensor, support_PK: Tensor) -> Tensor:
-    """Return log-probs [P, K + 1] over a support and the tail, which holds all that is left. Sums to 1."""
-    return with_tail(logprob_PV.gather(-1, support_PK.clamp(min=0)), support_PK)
-
-
 def with_tail(picked: Tensor, support: Tensor) -> Tensor:
-    """Add the tail's bucket to the log-probs of a support. Shapes [..., K], [..., K] -> [..., K + 1]."""
+    """Add the bucket of all that is left to the log-probs of a support. Shapes [..., K], [..., K] -> [..., K + 1]."""
     picked = torch.where(support >= 0, picked, -torch.inf)
     tail = (1.0 - picked.exp().sum(-1, keepdim=True)).clamp(min=_SMALLEST_MASS).log()
     return torch.cat([picked, tail], dim=-1)
-
-
-def support_divergence(
-    student_PV: Tensor, teacher_PV: Tensor, observed_P: Tensor, *, top: int, direction: Direction = "reverse"
-) -> Tensor:
-    """Return the divergence over the support, [P], never negative; at most that over the whole vocabulary.
-
-    Args:
-        student_PV: log-probs of the policy.
-        teacher_PV: log-probs of the teacher at the same positions.
-        observed_P: the sampled ids.
-        top: K.
-        direction: "reverse" is KL(student || teacher).
-    """
-    support_PK = support_of(teacher_PV, observed_P, top=top)
-    return categorical_divergence(bucketed(student_PV, support_PK), bucketed(teacher_PV, support_PK), direction)
 
 
 def saliency(divergence_NT: Tensor, mask_NT: Tensor) -> Tensor:

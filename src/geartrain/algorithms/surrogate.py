@@ -111,7 +111,7 @@ def distillation(
     """Return sum(pull * divergence(student, teacher)) / denominator, with gradient to the student alone.
 
     Args:
-        student_BTK: log-probs over a support and the rest, see `saliency.bucketed`; with gradient.
+        student_BTK: log-probs over a support and the rest, see `saliency.with_tail`; with gradient.
         teacher_BTK: the same of the teacher; detached here.
         pull_BT: how hard each token is pulled; detached here.
         mask_BT: bool, trained positions.
