@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -149,6 +150,7 @@ def stage(
     geartrain stage evaluation --input policy=models/warm_start --output other
     """
     from geartrain import engines, workspace
+    from geartrain.ranks import join_ranks
     from geartrain.stages import stage as stages
 
     engines.die_with_parent()
@@ -164,9 +166,11 @@ def stage(
     if unknown:
         raise UserError(f"--input {unknown[0]}=…: stage {name} reads {', '.join(spec.inputs) or 'no artifacts'}")
     sources = {key: given.get(key, stages.FOLDERS[key]) for key in spec.inputs}
-    with workspace.exclusive(name):
-        metrics = spec.run(config, sources, {name: target or stages.FOLDERS[name]})
-    if not quiet:
+    ranks = join_ranks()
+    with workspace.exclusive(name) if ranks.leads else nullcontext():
+        metrics = spec.run(config, sources, {name: target or stages.FOLDERS[name]}, ranks)
+    ranks.close()
+    if not quiet and ranks.leads:
         print(json.dumps(metrics, indent=2, sort_keys=True))
 
 
@@ -271,29 +275,37 @@ def study(
     table: Annotated[
         bool, typer.Option("--table", help="Run nothing; rebuild table and picture from what is finished.")
     ] = False,
+    known: Annotated[
+        list[Path] | None,
+        typer.Option("--with", help="Take finished cells from this folder too, such as studies/results/first."),
+    ] = None,
 ) -> None:
     """Compare methods: variants x seeds x environments, on equal ground.
 
     For one environment and seed all variants share tasks, warm start, rollouts,
     preferences, reward model and critic; only `policy` differs. What is finished
     is not run again: after a kill or a failure the same command goes on. Writes
-    results.json, results.md, results.csv and curves.svg to the output folder.
+    results.json, results.md, results.csv and curves.svg to the output folder,
+    and each cell's record to cells/: with them a study goes on elsewhere.
 
     Exit codes: 0 every cell is done; 2, 75 or 1 some failed, as `geartrain stage`
     does: the others are done, and results.md has the reasons.
 
     \b
     geartrain study studies/smoke.yaml          two methods, in two minutes
-    geartrain study studies/first.yaml          ten methods, in two hours
+    geartrain study studies/first.yaml          nine methods, in two hours
     geartrain study studies/first.yaml --table  what is known so far
+    geartrain study studies/first.yaml --with studies/results/first
     """
+    from geartrain.study.records import read_records
     from geartrain.study.report import write_results
     from geartrain.study.run import run_study
     from geartrain.study.schema import load_study
 
     plan = load_study(file)
-    code = 0 if table else run_study(plan, _say)
-    for path in write_results(plan):
+    cells = read_records(known or [], plan)
+    code = 0 if table else run_study(plan, _say, cells)
+    for path in write_results(plan, cells):
         print(path)
     if code:
         raise typer.Exit(code)

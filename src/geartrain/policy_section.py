@@ -15,6 +15,26 @@ def _known_method(name: str) -> str:
     return name
 
 
+class ShardingSection(Section):
+    """DeepSpeed: what of the training state lies in parts on several ranks."""
+
+    zero: Literal[0, 1, 2, 3] = 1
+    """Stage of ZeRO: 1 parts the optimiser's state, 2 the gradients too, 3 the weights too. High saves memory and sends
+    more between ranks."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of weights and gradients; AdamW's state stays in float32."""
+    offload: bool = False
+    """Whether the optimiser's state lies in the memory of the CPU: slower, and room for three times the model."""
+    recompute: bool = False
+    """Whether activations are computed anew in the backward pass: a third slower, a fraction of the memory."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ShardingSection":
+        if self.zero == 0 and (self.precision != "float32" or self.offload):
+            raise ValueError("zero: 0 knows float32 on the device alone; take zero: 1 for bfloat16 or offload")
+        return self
+
+
 class PolicySection(Section):
     """Policy optimisation: GRPO's loss, a credit method's weights."""
 
@@ -57,6 +77,8 @@ class PolicySection(Section):
     entropy_final: NonNegative | None = None
     """Its value at the end of the run, reached linearly; None keeps it."""
     gradient_clip: Positive = 1.0
+    sharding: ShardingSection | None = None
+    """DeepSpeed for one or many ranks; null keeps the whole state on each rank, and needs no DeepSpeed."""
     reference_url: str | None = None
     """OpenAI-compatible server that summarises siblings for sgcd_p; None: built-in rules. Its key: environment."""
     reference_model: str = "default"

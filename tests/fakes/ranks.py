@@ -1,15 +1,14 @@
 """Two processes that share optimiser steps over gloo on the loopback device: what a rank does, and who starts it.
 
-Each has a share of the sequences; the counts and the gradients are summed over both. Nothing else is exchanged.
+Both are given all sequences, and deal them out.
 """
 
 import multiprocessing
 import os
-from datetime import timedelta
 
 import torch
-import torch.distributed as dist
 
+from geartrain.ranks import Group
 from tests.fakes.synthetic import step_gradient
 
 SECONDS = 240
@@ -22,7 +21,7 @@ def gradients_of_two(folder, model, jobs):
     Args:
         folder: an empty one, for what the processes tell each other.
         model: the same for both.
-        jobs: (recipe, section, sequences of rank 0, sequences of rank 1).
+        jobs: (recipe, section, sequences).
     """
     torch.save((model, jobs), folder / "jobs.pt")
     context = multiprocessing.get_context("spawn")  # forking a process that runs threads deadlocks
@@ -39,24 +38,9 @@ def _work(folder, rank):
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     model, jobs = torch.load(folder / "jobs.pt", weights_only=False)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/meeting",
-        rank=rank,
-        world_size=2,
-        timeout=timedelta(seconds=SECONDS / 2),
-    )
-    gradients = []
-    for name, section, *shares in jobs:
-        gradient, _ = step_gradient(model, name, section, shares[rank], total=_total, add_up=dist.all_reduce)
-        gradients.append(gradient)
-    if rank == 0:
+    ranks = Group({"RANK": str(rank), "WORLD_SIZE": "2"}, f"file://{folder}/meeting")
+    gradients = [step_gradient(model, name, section, rows, ranks=ranks)[0] for name, section, rows in jobs]
+    if ranks.leads:
         torch.save(gradients, folder / "gradients.pt")
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def _total(tokens, rows):
-    counts = torch.tensor([tokens, rows])
-    dist.all_reduce(counts)
-    return tuple(counts.tolist())
+    ranks.gather(None)
+    ranks.close()

@@ -12,6 +12,7 @@ import torch
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.methods import settings_of
 from geartrain.models.heads import CriticHead
+from geartrain.ranks import ALONE
 from geartrain.training.credit import CreditAssigner, Critic
 from geartrain.training.engine import Engine, StepReport
 from geartrain.training.features import frozen_pass, sequence_of
@@ -126,30 +127,28 @@ def prepared_by(trainer, lesson, *, iteration):
 
 
 class GradientOnly(Engine):
-    """Keeps the gradient of a step, unclipped, instead of moving the weights; `add_up` sums it over ranks."""
+    """Keeps the gradient of a step, unclipped, instead of moving the weights."""
 
-    def __init__(self, parameters, add_up=None):
-        super().__init__(parameters, learning_rate=1.0, total_steps=1)
-        self._add_up = add_up
+    def __init__(self, parameters, ranks=ALONE):
+        super().__init__(parameters, learning_rate=1.0, total_steps=1, ranks=ranks)
 
     def step(self):
+        self._add_up()
         self.gradient = torch.cat(
             [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.parameters]
         )
         self.loss = self._loss
-        if self._add_up is not None:
-            self._add_up(self.gradient)
         for parameter in self.parameters:
             parameter.grad = None
         self._loss = 0.0
         return StepReport(float(self.gradient.norm()), 1.0, self.loss, False)
 
 
-def step_gradient(model, name, section, sequences, *, settings=None, total=None, add_up=None):
+def step_gradient(model, name, section, sequences, *, settings=None, ranks=ALONE):
     """Return the gradient of one optimiser step over all the sequences, and its loss."""
-    engine = GradientOnly(model.parameters(), add_up)
+    engine = GradientOnly(model.parameters(), ranks)
     given = settings_of(name, {**LIVELY.get(name, {}), **(settings or {})})
-    step = PolicyStep(model, engine, section, RECIPES[name], given, CONTEXT, total)
+    step = PolicyStep(model, engine, section, RECIPES[name], given, CONTEXT, ranks)
     step.run(sequences, temperature=0.8, seed=1, share=0.5)
     return engine.gradient, engine.loss
 

@@ -164,6 +164,14 @@ class LossTally:
         self.maxima["ratio_max"] = max(self.maxima.get("ratio_max", 0.0), top)
         self.tokens += int(mask_BT.sum())
 
+    def merge(self, other: "LossTally") -> None:
+        """Count what another tally has counted."""
+        for name, total in other.sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + total
+        for name, top in other.maxima.items():
+            self.maxima[name] = max(self.maxima.get(name, 0.0), top)
+        self.tokens += other.tokens
+
     def summary(self) -> Mapping[str, float]:
         """Return means over tokens, and maxima."""
         means = {name: total / max(1, self.tokens) for name, total in self.sums.items()}

@@ -23,7 +23,7 @@ from geartrain.errors import UserError
 from geartrain.models.chat import ChatFormat, chat_format
 from geartrain.models.gguf import converted, repair
 from geartrain.models.induction import plant_induction
-from geartrain.models.scoring import TokenScores, token_logprobs
+from geartrain.models.scoring import TokenScores, chunk_of, token_logprobs
 from geartrain.models.tokenizer import CHAT_TEMPLATE, PAD, TURN_END
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "TokenScores",
     "build_policy",
     "check_context",
+    "chunk_of",
     "load_encoder",
     "load_policy",
     "mean_pool",

@@ -52,6 +52,7 @@ def token_logprobs(
     top: int = 0,
     support_BTK: Tensor | None = None,
     chunk_tokens: int | None = None,
+    chunks: int | None = None,
 ) -> TokenScores:
     """Log-prob of ids[b, t] given ids[b, :t], at `temperature`, the same whatever the padding.
 
@@ -72,6 +73,7 @@ def token_logprobs(
         top: also return so many of the likeliest ids, and their log-probs.
         support_BTK: int64; also return the log-probs of these ids (of -1: of no meaning), with gradient.
         chunk_tokens: positions per chunk; None keeps a chunk's logits within 64 MiB.
+        chunks: their number instead, some maybe empty: ranks that gather the output layer must do so equally often.
     """
     attention_BT = attention_BT.bool()
     hidden_BTH, logit_BTV = _hidden(model, ids_BT, attention_BT, position_ids)
@@ -81,11 +83,18 @@ def token_logprobs(
     if where_BT is not None:
         scored_BT &= where_BT.bool()
     before_NH, target_N = source[:, :-1][scored_BT[:, 1:]], ids_BT[scored_BT]
-    chunk = chunk_tokens or max(1, 2**24 // model.config.get_text_config().vocab_size)
+    chunk = chunk_tokens or chunk_of(model)
     entropy = "gradient" if entropy_gradient else "value" if want_entropy else "none"
     support_NK = None if support_BTK is None else support_BTK[scored_BT]
     logprob_N, entropy_N, top_NK, chosen_NK = _score_chunks(
-        head, before_NH, target_N, support_NK, chunk, temperature=temperature, entropy=entropy, top=top
+        head,
+        before_NH,
+        target_N,
+        support_NK,
+        _cuts(len(target_N), chunk, chunks),
+        temperature=temperature,
+        entropy=entropy,
+        top=top,
     )
     zero_BT = torch.zeros(ids_BT.shape, dtype=logprob_N.dtype, device=ids_BT.device)
     return TokenScores(
@@ -95,6 +104,19 @@ def token_logprobs(
         _scatter(top_NK, scored_BT, -1) if top else None,
         _scatter(chosen_NK, scored_BT, 0.0) if chosen_NK.shape[1] else None,
     )
+
+
+def chunk_of(model: Any) -> int:
+    """Return how many positions' logits are held at once: 64 MiB of float32."""
+    return max(1, (2**24) // int(model.config.get_text_config().vocab_size))
+
+
+def _cuts(count: int, chunk: int, chunks: int | None) -> list[slice]:
+    """Cut positions into chunks of a size, or into a number of chunks."""
+    if chunks is not None:
+        chunk = max(1, -(-count // chunks))
+    starts = range(0, max(1, count), chunk) if chunks is None else range(0, chunks * chunk, chunk)
+    return [slice(start, start + chunk) for start in starts]
 
 
 def _scatter(value_NK: Tensor, where_BT: Tensor, elsewhere: float) -> Tensor:
@@ -134,14 +156,13 @@ def _head_is_linear(model: Any) -> bool:
 
 
 def _score_chunks(
-    head: Head, before_NH: Tensor, target_N: Tensor, support_NK: Tensor | None, chunk: int, **options: Any
+    head: Head, before_NH: Tensor, target_N: Tensor, support_NK: Tensor | None, cuts: list[slice], **options: Any
 ) -> tuple[Tensor, ...]:
     parts = []
-    for start in range(0, max(1, target_N.shape[0]), chunk):
-        cut = slice(start, start + chunk)
+    for cut in cuts:
         piece = (before_NH[cut], target_N[cut], None if support_NK is None else support_NK[cut])
         score = partial(_score, head, *piece, **options)
-        if torch.is_grad_enabled() and target_N.shape[0] > chunk:
+        if torch.is_grad_enabled() and len(cuts) > 1:
             parts.append(checkpoint(score, use_reentrant=False, preserve_rng_state=False))
         else:
             parts.append(score())

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from geartrain import ranks
 from geartrain.config import Config, EnvironmentSection
 from geartrain.environments import load_environment
 from geartrain.models.backbone import HEAVY, Policy, load_policy
@@ -52,7 +53,7 @@ class Players:
 
         Raises what `play` raises; from another process, UserError or InfrastructureError with the same message.
         """
-        shares = deal(requests, self._crew.workers)
+        shares = [share for share in deal(requests, self._crew.workers) if share]
         if len(shares) < 2:
             return _play(policy, self.worlds, self.config, requests, options, on_progress)
         weights = self.work / f"weights.{os.getpid()}.pt"
@@ -75,18 +76,13 @@ class Players:
 
 
 def deal(requests: Sequence[EpisodeRequest], hands: int) -> list[list[int]]:
-    """Share out the indices of requests, whole groups at a time, so that all have as many steps to play; none empty."""
+    """Share out the indices of requests, whole groups at a time, so that all have as many steps to play."""
     groups: dict[str, list[int]] = {}
     for index, request in enumerate(requests):
         groups.setdefault(request.group_id, []).append(index)
-    steps = {name: sum(requests[index].task.necessary_steps for index in group) for name, group in groups.items()}
-    shares: list[list[int]] = [[] for _ in range(min(hands, len(groups)))]
-    load = [0] * len(shares)
-    for name in sorted(groups, key=lambda name: -steps[name]):  # the longest first, each to who has least
-        hand = load.index(min(load))
-        shares[hand] += groups[name]
-        load[hand] += steps[name]
-    return [sorted(share) for share in shares]
+    members = list(groups.values())
+    shares = ranks.deal([sum(requests[i].task.necessary_steps for i in group) for group in members], hands)
+    return [sorted(index for group in share for index in members[group]) for share in shares]
 
 
 def _play_apart(model: Path, weights: Path, worlds: Path, config: Config, *rest: Any) -> list[Trajectory]:

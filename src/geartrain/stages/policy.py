@@ -1,6 +1,7 @@
 """Stage `policy`: policy optimisation from the warm start, with verified rewards and weighted credit."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from geartrain import ranks
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.artifacts import write_atomically
 from geartrain.config import Config
@@ -18,16 +20,18 @@ from geartrain.errors import UserError
 from geartrain.models.backbone import Policy, load_policy, save_policy
 from geartrain.models.chat import ChatFormat
 from geartrain.progress import bar
+from geartrain.ranks import ALONE, Ranks, in_place
 from geartrain.rewards.mix import RewardMix, Scored
 from geartrain.rollouts.collect import EpisodeRequest
-from geartrain.rollouts.players import Players
+from geartrain.rollouts.players import Players, deal
 from geartrain.rollouts.quality import describe_play, used_no_tool
 from geartrain.seeds import pick, seed_of
 from geartrain.stages.stage import Job, Metrics, stage
+from geartrain.training.best import Validation
 from geartrain.training.credit import CreditAssigner, load_critic
 from geartrain.training.credit_report import credit_records
 from geartrain.training.lesson import task_batch, whole_lesson
-from geartrain.training.policy import PolicyTrainer, Record, Validation
+from geartrain.training.policy import PolicyTrainer, Record
 from geartrain.trajectory import Trajectory
 
 CREDIT_TASKS = 6
@@ -37,6 +41,7 @@ CREDIT_TASKS = 6
 @stage(
     inputs=("tasks", "warm_start", "reward_model", "critic"),
     sections=("model", "environment", "policy"),
+    together=True,
 )
 def run(job: Job) -> Metrics:
     """Write a Hugging Face folder, `history.jsonl`, `credit_before.jsonl` and `credit_after.jsonl`.
@@ -45,7 +50,8 @@ def run(job: Job) -> Metrics:
         UserError: an empty `val`, or a run that cannot learn or diverges.
     """
     config = job.config
-    with closing(Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, job.work)) as players:
+    own = job.work / f"rank-{job.ranks.rank}"
+    with closing(Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, own)) as players:
         policy = _load(job.inputs["warm_start"], config)
         return _train(job, _world(job, policy, players), policy, _assigner(job, policy))
 
@@ -73,12 +79,14 @@ def _train(job: Job, world: "TaskWorld", policy: Policy, assigner: CreditAssigne
         context=config.model.context,
         seed=config.seed,
         work=job.work / "checkpoints",
+        ranks=job.ranks,
     )
     _write_credit(output / "credit_before.jsonl", world, policy, trainer)
     with bar("policy", total=section.iterations) as advance:
         history = trainer.run(lambda record: advance(1, status=f"success {record['success']:.2f}"))
-    save_policy(policy, output)
-    write_atomically(output / "history.jsonl", _lines(history))
+    if job.ranks.leads:
+        save_policy(policy, output)
+        write_atomically(output / "history.jsonl", _lines(history))
     _write_credit(output / "credit_after.jsonl", world, policy, trainer)
     return _summarise(trainer, history)
 
@@ -94,6 +102,7 @@ class TaskWorld:
     config: Config
     environment: Environment
     chat: ChatFormat
+    ranks: Ranks = ALONE
 
     def play(self, policy: Policy, iteration: int, refill: int = 0) -> list[Trajectory]:
         """Play the siblings of the iteration's tasks; those of a refill are drawn anew, in groups of their own."""
@@ -123,12 +132,28 @@ class TaskWorld:
     def _play(
         self, policy: Policy, requests: Sequence[EpisodeRequest], *, seed: int, policy_version: int
     ) -> list[Trajectory]:
-        sampling = self.config.policy.sampling
-        return self.players.play(policy, requests, sampling=sampling, seed=seed, policy_version=policy_version)
+        options: dict[str, Any] = {"sampling": self.config.policy.sampling, "seed": seed}
+        options["policy_version"] = policy_version
+        shares = deal(requests, self.ranks.size)
+        mine = [requests[index] for index in shares[self.ranks.rank]]
+        played = self.ranks.gather(self.players.play(policy, mine, **options) if mine else [])
+        return in_place(shares, played)
 
     def score(self, trajectories: Sequence[Trajectory]) -> Scored:
         """Score trajectories of the train or val tasks."""
-        return self.rewards.score(trajectories, self._tasks)
+        groups: dict[str, list[int]] = {}
+        for row, trajectory in enumerate(trajectories):
+            groups.setdefault(trajectory.group_id, []).append(row)
+        members = list(groups.values())
+        dealt = ranks.deal([sum(len(trajectories[row].turns) for row in rows) for rows in members], self.ranks.size)
+        shares = [[row for group in share for row in members[group]] for share in dealt]
+        mine = self.rewards.score([trajectories[row] for row in shares[self.ranks.rank]], self._tasks)
+        scored = self.ranks.gather(mine)
+        return Scored(
+            in_place(shares, [part.rewards for part in scored]),
+            in_place(shares, [part.trajectories for part in scored]),
+            sum((part.failures for part in scored), Counter()),
+        )
 
     def validate(self, policy: Policy) -> Validation:
         """Play `val` greedily and once sampled, always with the same noise."""
@@ -201,26 +226,32 @@ def _world(job: Job, policy: Policy, players: Players) -> TaskWorld:
         learned_in_ties=section.learned_in_ties,
     )
     environment = load_environment(config.environment, job.inputs["tasks"] / "worlds")
-    return TaskWorld(players, train, val, rewards, config, environment, policy.chat)
+    return TaskWorld(players, train, val, rewards, config, environment, policy.chat, job.ranks)
 
 
 def _load(folder: Path, config: Config) -> Policy:
-    return load_policy(folder, dtype=config.model.dtype, context=config.model.context)
+    sharding = config.policy.sharding
+    dtype = config.model.dtype if sharding is None else sharding.precision  # whoever plays has the trainer's weights
+    return load_policy(folder, dtype=dtype, context=config.model.context)
 
 
 def _write_credit(path: Path, world: TaskWorld, policy: Policy, trainer: PolicyTrainer) -> None:
-    if not path.exists():  # of the warm start, by a run that was killed since
-        write_atomically(path, _lines(world.credit(policy, trainer)))
+    if world.ranks.first(path.exists()):  # of the warm start, by a run that was killed since
+        return
+    records = world.credit(policy, trainer)
+    if world.ranks.leads:
+        write_atomically(path, _lines(records))
 
 
 def _summarise(trainer: PolicyTrainer, history: Sequence[Record]) -> Metrics:
-    assert trainer.best is not None
+    best = trainer.best.validation
+    assert best is not None
     last = history[-5:]
     return {
         "iterations": len(history),
-        "best_iteration": trainer.best_iteration,
-        "val_sampled": round(trainer.best.sampled, 4),
-        "val_greedy": round(trainer.best.greedy, 4),
+        "best_iteration": trainer.best.iteration,
+        "val_sampled": round(best.sampled, 4),
+        "val_greedy": round(best.greedy, 4),
         "first_success": round(history[0]["success"], 4),
         "last_success": round(_share(record["success"] for record in last), 4),
         "skipped_steps": sum(record.get("skipped_steps", 0) for record in history),

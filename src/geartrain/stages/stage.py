@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from geartrain import artifacts
 from geartrain.config import Config
 from geartrain.errors import GeartrainError, UserError
 from geartrain.lineage import events
+from geartrain.ranks import ALONE, Ranks
 
 Metrics = dict[str, Any]
 Paths = Mapping[str, Path]
@@ -77,7 +78,9 @@ class Job:
     outputs: Paths
     """Staging folders to write to, by name; they exist and may hold what a killed run left."""
     work: Path
-    """Folder for checkpoints; survives a kill, is removed after publication."""
+    """Folder for checkpoints, shared by all ranks; survives a kill, is removed after publication."""
+    ranks: Ranks = ALONE
+    """The processes that run this stage together; the one that leads writes the outputs."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,10 @@ class StageSpec:
     """Names of the artifacts read; each is the output of the stage of that name."""
     sections: tuple[str, ...]
     """Sections and shared keys of the configuration that the stage reads."""
-    run: Callable[[Config, Paths, Paths], Metrics]
+    run: Callable[..., Metrics]
+    """(config, inputs, outputs, ranks) -> metrics."""
+    together: bool = False
+    """Whether several ranks may run it."""
 
     def parameters(self, config: Config) -> dict[str, Any]:
         """Return the part of the configuration that the stage depends on, JSON-ready."""
@@ -106,34 +112,43 @@ def load_stage(name: str) -> StageSpec:
     return spec
 
 
-def stage(*, inputs: tuple[str, ...], sections: tuple[str, ...]) -> Callable[[Callable[[Job], Metrics]], Any]:
-    """Declare a stage. The stage's name, and that of its one output, is its module's."""
+def stage(
+    *, inputs: tuple[str, ...], sections: tuple[str, ...], together: bool = False
+) -> Callable[[Callable[[Job], Metrics]], Any]:
+    """Declare a stage. The stage's name, and that of its one output, is its module's; `together`: for several ranks."""
 
     def decorate(body: Callable[[Job], Metrics]) -> Any:
         name = body.__module__.rsplit(".", 1)[-1]
 
         @functools.wraps(body)
-        def run(config: Config, inputs: Paths, outputs: Paths) -> Metrics:
-            return _run(spec, body, config, inputs, outputs)
+        def run(config: Config, inputs: Paths, outputs: Paths, ranks: Ranks = ALONE) -> Metrics:
+            return _run(spec, body, config, inputs, outputs, ranks)
 
-        spec = StageSpec(name, inputs, sections, run)
+        spec = StageSpec(name, inputs, sections, run, together)
         run.spec = spec  # type: ignore[attr-defined]
         return run
 
     return decorate
 
 
-def _run(spec: StageSpec, body: Callable[[Job], Metrics], config: Config, inputs: Paths, outputs: Paths) -> Metrics:
+def _run(
+    spec: StageSpec, body: Callable[[Job], Metrics], config: Config, inputs: Paths, outputs: Paths, ranks: Ranks
+) -> Metrics:
+    if ranks.size > 1 and not spec.together:
+        raise UserError(f"stage {spec.name} runs in one process, not in {ranks.size}: start it without torchrun.")
     if set(inputs) != set(spec.inputs) or set(outputs) != {spec.name}:
         expected = f"reads {sorted(spec.inputs)} and writes [{spec.name!r}]"
         raise UserError(f"stage {spec.name}: {expected}; got {sorted(inputs)} and {sorted(outputs)}")
     parameters = spec.parameters(config)
     digests = {name: artifacts.verify(path).digest for name, path in inputs.items()}
+    _require_same(ranks, [parameters, digests, artifacts.code_digest()])
     key = artifacts.fingerprint([spec.name, parameters, digests, artifacts.code_digest()])
     target = outputs[spec.name]
     work = home() / "work" / f"{spec.name}-{key[:16]}"
+    if not ranks.leads:
+        return _assist(body, config, spec, Job(config, dict(inputs), {}, work, ranks))
     with _exclusive(work):
-        finished = _finished(target, parameters, digests)
+        finished = ranks.first(_finished(target, parameters, digests))
         if finished is not None:
             return finished
         with _recorded(spec.name, digests, parameters) as published:
@@ -142,7 +157,8 @@ def _run(spec: StageSpec, body: Callable[[Job], Metrics], config: Config, inputs
             _remove_half_written(staged)
             _pin_threads(config.threads)
             narrowed = Config.model_validate(parameters)
-            metrics = body(Job(narrowed, dict(inputs), {spec.name: staged}, work))
+            metrics = body(Job(narrowed, dict(inputs), {spec.name: staged}, work, ranks))
+            ranks.gather(None)  # nobody is at work in the folder any more
             manifest = artifacts.write_manifest(
                 staged, stage=spec.name, parameters=parameters, inputs=digests, metrics=metrics
             )
@@ -150,6 +166,30 @@ def _run(spec: StageSpec, body: Callable[[Job], Metrics], config: Config, inputs
             published[spec.name] = manifest.digest
         shutil.rmtree(work, ignore_errors=True)
         return metrics
+
+
+def _assist(body: Callable[[Job], Metrics], config: Config, spec: StageSpec, job: Job) -> Metrics:
+    """Take part in a stage that another rank leads; what this one writes is thrown away."""
+    finished: Metrics | None = job.ranks.first(None)
+    if finished is not None:
+        return finished
+    own = job.work / f"rank-{job.ranks.rank}" / "output"
+    own.mkdir(parents=True, exist_ok=True)
+    _pin_threads(config.threads)
+    metrics = body(replace(job, config=Config.model_validate(spec.parameters(config)), outputs={spec.name: own}))
+    job.ranks.gather(None)
+    return metrics
+
+
+def _require_same(ranks: Ranks, mine: Any) -> None:
+    """Raise UserError unless all ranks were given the same configuration, inputs and code."""
+    found = ranks.gather(artifacts.fingerprint(mine))
+    others = [rank for rank, other in enumerate(found) if other != found[0]]
+    if others:
+        raise UserError(
+            f"rank {others[0]} was given another configuration, other inputs or other code than rank 0. "
+            "All nodes need the same image and the same artifacts."
+        )
 
 
 def _remove_half_written(staged: Path) -> None:

@@ -53,6 +53,8 @@ class CellResult:
     """Success and entropy of planning and of doing in the sampled test episodes; `twophase` alone."""
     seconds: float
     """Wall time of the stages that are the cell's own."""
+    code: str
+    """Digest of the code that made it."""
 
 
 def collect(plan: Plan) -> list[CellResult]:
@@ -67,6 +69,7 @@ def read_cell(folder: Path, cell: Cell, curve_name: str) -> CellResult:
     curve = learning_curve(history, curve_name)
     if curve is None:
         raise UserError(f"{path}: never measured {curve_name!r}. Lower policy.validate_every, or choose another curve.")
+    made = read_manifest(folder / FOLDERS["policy"])
     tables = json.loads((folder / FOLDERS["evaluation"] / "tables.json").read_text("utf-8"))
     exact, config = cell.environment == "twophase", load_config(folder / PARAMS)
     after = tables["splits"].get("test", {}).get("sampled", {}).get("after", {})
@@ -75,13 +78,14 @@ def read_cell(folder: Path, cell: Cell, curve_name: str) -> CellResult:
         curve=curve,
         environment_steps=sum(record["environment_steps"] for record in history),
         episodes=sum(record["episodes"] for record in history),
-        kept_iteration=int(read_manifest(folder / FOLDERS["policy"]).metrics["best_iteration"]),
+        kept_iteration=int(made.metrics["best_iteration"]),
         success=_success(folder),
         behaviour={name: after.get(name) for name in BEHAVIOUR},
         training={name: _mean([record.get(name) for record in history]) for name in TRAINING},
         credit=score_moments(folder, config) if exact else {},
         phases=read_phases(folder, config) if exact else {},
         seconds=_seconds(folder),
+        code=made.code,
     )
 
 

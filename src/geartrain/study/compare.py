@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from geartrain import artifacts
 from geartrain.algorithms import statistics
 from geartrain.study.collect import BEHAVIOUR, TRAINING, CellResult, Measure
 from geartrain.study.curves import Curve, area, band, median_steps, steps_to, value_at
@@ -55,7 +54,7 @@ def results(plan: Plan, found: Sequence[CellResult], missing: Mapping[str, str])
         }
     return {
         "study": study.model_dump(mode="json", exclude={"output", "jobs"}),
-        "code": artifacts.code_digest(),
+        "code": sorted({result.code for result in found}),
         "cells": [_cell(result) for result in found],
         "missing": dict(missing),
         "environments": summary,

@@ -7,7 +7,7 @@ its own: what is finished is never run again, whenever the study was killed.
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -43,19 +43,29 @@ class Failure:
     reason: str
 
 
-def run_study(plan: Plan, say: Say) -> int:
+def run_study(plan: Plan, say: Say, known: Collection[Cell] = ()) -> int:
     """Run what is not finished; return 0, or the exit code of the gravest failure.
+
+    Args:
+        plan: the study.
+        say: takes lines for people.
+        known: cells whose results are at hand from elsewhere; they are not run.
 
     Raises:
         UserError: a cell's workspace cannot be made.
     """
-    for cell in (*plan.bases(), *plan.cells()):
+    wanted = [cell for cell in plan.cells() if cell not in known]
+    needed = {cell.base for cell in wanted}
+    bases = [base for base in plan.bases() if base in needed]
+    if known:
+        say(f"cells: {len(known)} are known from elsewhere")
+    for cell in (*bases, *wanted):
         _prepare(plan, cell)
-    failures = _run_all(plan, plan.bases(), "shared stages", say)
+    failures = _run_all(plan, bases, "shared stages", say)
     broken = {failure.cell: failure for failure in failures}
-    cells = [cell for cell in plan.cells() if cell.base.name not in broken]
+    cells = [cell for cell in wanted if cell.base.name not in broken]
     failures += _run_all(plan, cells, "cells", say)
-    for cell in plan.cells():
+    for cell in wanted:
         if cell.base.name in broken:
             _note(plan, replace(broken[cell.base.name], cell=cell.name, reason=f"{cell.base.name} failed, see there"))
     for failure in failures:

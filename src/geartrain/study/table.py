@@ -48,6 +48,9 @@ def markdown(results: Table) -> str:
         f"Curve: `{study['curve']}`. Control: `{study['control']}`. Seeds: {_listed(study['seeds'])}. "
         f"Profile: `{study['profile']}`.",
     ]
+    if len(results["code"]) > 1:
+        versions = _listed([f"`{code[:12]}`" for code in results["code"]])
+        parts.append(f"Cells were made by {len(results['code'])} versions of the code: {versions}.")
     for name, environment in results["environments"].items():
         parts += _environment(name, environment, study)
     if results["missing"]:

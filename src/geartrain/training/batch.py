@@ -132,16 +132,7 @@ def count_loss_tokens(sequences: Iterable[TokenSequence]) -> int:
     Raises:
         UserError: nothing is left to train on.
     """
-    return some_tokens(trained_tokens(sequences))
-
-
-def trained_tokens(sequences: Iterable[TokenSequence]) -> int:
-    """Return how many tokens are trained; 0 where a process's share of a step holds none."""
-    return sum(int(sequence.loss_T.sum()) for sequence in sequences)
-
-
-def some_tokens(total: int) -> int:
-    """Return the trained tokens of a whole optimiser step; raises UserError if there are none."""
+    total = sum(int(sequence.loss_T.sum()) for sequence in sequences)
     if total == 0:
         raise UserError("a batch without a single trained token: every position is masked. Check the loss masks.")
     return total

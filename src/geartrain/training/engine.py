@@ -9,12 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from geartrain.errors import UserError
+from geartrain.ranks import ALONE, Ranks
 from geartrain.training.muon import Muon
 from geartrain.training.workers import in_order
 
@@ -43,8 +45,12 @@ class Engine:
 
     Training code talks to `accumulate`, `backward`, `step`, `state_dict` and
     `load_state_dict` only, so that an engine over several nodes can take this
-    one's place.
+    one's place. Several ranks that hold the whole model each add their
+    gradients up before they clip.
     """
+
+    lockstep = False
+    """Whether all ranks must run as many micro-batches, see `sharded`."""
 
     def __init__(
         self,
@@ -60,6 +66,7 @@ class Engine:
         weight_decay: float = 0.0,
         matrices: Iterable[torch.nn.Parameter] = (),
         matrix_learning_rate: float = 0.0,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Take AdamW for `parameters` and Muon (arXiv 2502.16982) for `matrices`; both follow one schedule."""
         plain = [parameter for parameter in parameters if parameter.requires_grad]
@@ -83,6 +90,7 @@ class Engine:
         if hidden:
             self._optimizers.append(Muon(hidden, lr=matrix_learning_rate, weight_decay=weight_decay))
         self._peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in self._optimizers]
+        self._ranks = ranks
         self._loss = 0.0
         self._finite = True
         self.steps = 0
@@ -114,6 +122,7 @@ class Engine:
             schedule=self._schedule,
         )
         norm = math.nan
+        self._add_up()
         if self._finite:
             norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self._gradient_clip))
         skipped = not math.isfinite(norm)
@@ -165,6 +174,38 @@ class Engine:
         self.steps = state["steps"]
         self.skipped = state["skipped"]
         self.skipped_in_a_row = state["skipped_in_a_row"]
+
+    def _add_up(self) -> None:
+        """Sum gradients and losses over ranks; what is not finite on one is skipped by all."""
+        if self._ranks.size == 1:
+            return
+        numbers = torch.tensor([self._loss if self._finite else 0.0, float(not self._finite)], dtype=torch.float64)
+        self._ranks.add(numbers)
+        self._finite = float(numbers[1]) == 0.0
+        self._loss = float(numbers[0]) if self._finite else math.nan
+        for parameter in self.parameters if self._finite else ():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            self._ranks.add(parameter.grad)
+
+    def publish(self) -> None:
+        """Let whoever plays have the new weights; here they are the same."""
+
+    def save(self, folder: Path, step: int) -> dict[str, Any]:
+        """Return what a checkpoint needs; nothing has to be written beside it."""
+        return self.state_dict()
+
+    def prune(self, folder: Path, state: Mapping[str, Any]) -> None:
+        """Nothing was written."""
+
+    def load(self, folder: Path, state: Mapping[str, Any]) -> None:
+        """Continue from what `save` returned. Raises UserError on the state of a sharded engine."""
+        if "shards" in state:
+            raise UserError(
+                f"{folder}: the checkpoint is DeepSpeed's, of {state['world']} rank(s) under ZeRO {state['zero']}. Set "
+                "policy.sharding as it was, or start the stage anew without this folder."
+            )
+        self.load_state_dict(state)
 
     def _differentiate(self, piece: Piece[T]) -> tuple[float, tuple[Tensor | None, ...], T]:
         """Return a piece's loss, its gradients apart from all others (none if the loss is not finite), its product."""

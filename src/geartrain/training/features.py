@@ -9,7 +9,7 @@ Legend: N trajectories, T positions, S turns, H width, B rows.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from geartrain.errors import UserError
 from geartrain.models.backbone import load_encoder, mean_pool, token_logprobs
+from geartrain.ranks import ALONE, Ranks
 from geartrain.training.batch import Batch, TokenSequence, make_sequence, microbatches, split_by_budget
 from geartrain.training.workers import in_order, workers_for
 from geartrain.trajectory import Trajectory
@@ -77,8 +78,9 @@ def frozen_pass(
     want_turns: bool = False,
     want_entropy: bool = False,
     top: int = 0,
+    ranks: Ranks = ALONE,
 ) -> list[FrozenScores]:
-    """Run `model` once over trajectories, without gradient; one entry each, in order.
+    """Run `model` once over trajectories, without gradient; one entry each, in order. Ranks share the work.
 
     Without `want_logprobs` no logits are computed, and the log-probs are 0. A sequence's value "support" (int64
     [T, K]) asks for the log-probs of these ids.
@@ -113,9 +115,14 @@ def frozen_pass(
             found.append((row, FrozenScores(logprob_T, turns, *others)))
         return found
 
-    batches = microbatches(sequences, budget=microbatch_tokens, device=model.device)
-    scores = dict(chain.from_iterable(in_order(workers_for(model), (partial(score, batch) for batch in batches))))
-    return [scores[row] for row in range(len(trajectories))]
+    def score_rows(rows: list[int]) -> list[FrozenScores]:
+        chosen = [sequences[row] for row in rows]
+        batches = microbatches(chosen, budget=microbatch_tokens, device=model.device)
+        batches = (replace(batch, rows=[rows[place] for place in batch.rows]) for batch in batches)
+        scores = dict(chain.from_iterable(in_order(workers_for(model), (partial(score, batch) for batch in batches))))
+        return [scores[row] for row in rows]
+
+    return ranks.apart([len(sequence) for sequence in sequences], score_rows)
 
 
 class TextEncoder:

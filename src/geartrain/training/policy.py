@@ -10,12 +10,11 @@ Legend: N trajectories, B rows, T positions.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from geartrain.algorithms.schedule import linear
 from geartrain.algorithms.surrogate import kl_as_reward
@@ -23,8 +22,10 @@ from geartrain.errors import UserError
 from geartrain.models.backbone import Policy
 from geartrain.policy_section import PolicySection
 from geartrain.progress import note
+from geartrain.ranks import ALONE, Ranks
 from geartrain.seeds import seed_of
 from geartrain.training.batch import TokenSequence, with_value
+from geartrain.training.best import Best, Validation
 from geartrain.training.checkpoint import load_checkpoint, restore_rng_state, rng_state, save_checkpoint
 from geartrain.training.credit import BatchCredit, CreditAssigner
 from geartrain.training.engine import Engine
@@ -43,6 +44,7 @@ from geartrain.training.lesson import (
 from geartrain.training.policy_step import PolicyStep, uses_reference
 from geartrain.training.reference import summarise
 from geartrain.training.reference_server import ServerReference
+from geartrain.training.sharded import ShardedEngine
 from geartrain.training.teachers import SHARE, Hint, Teachers, frozen_copy
 from geartrain.training.watch import alarms, new_alarms, out_of_patience, refuse_invalid, spreads_of
 from geartrain.trajectory import Trajectory
@@ -57,20 +59,6 @@ SOLVED = 0.9
 """Success above which a batch without signal is no fault."""
 
 Record = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Validation:
-    """How a policy does on `val`; shares in [0, 1]."""
-
-    greedy: float
-    sampled: float
-    progress: float
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """What checkpoints are compared by."""
-        return 0.5 * (self.greedy + self.sampled), self.progress
 
 
 class World(Protocol):
@@ -114,9 +102,10 @@ class PolicyTrainer:
         context: int,
         seed: int,
         work: Path,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.policy, self.assigner, self.world, self.section = policy, assigner, world, section
-        self._seed, self._work, self._context = seed, work, context
+        self._seed, self._work, self._context, self._ranks = seed, work, context, ranks
         self.reference = frozen_copy(policy.model)
         self._teachers = Teachers(
             assigner.recipe,
@@ -124,31 +113,20 @@ class PolicyTrainer:
             policy.model,
             iterations=section.iterations,
             microbatch_tokens=section.microbatch_tokens,
+            ranks=ranks,
         )
         if not section.train_embeddings:
             for layer in (policy.model.get_input_embeddings(), policy.model.get_output_embeddings()):
                 layer.weight.requires_grad_(False)
-        self._engine = Engine(
-            policy.model.parameters(),
-            learning_rate=section.learning_rate,
-            total_steps=section.iterations * section.minibatches,
-            gradient_clip=section.gradient_clip,
-            warmup_steps=WARMUP_ITERATIONS * section.minibatches,
-            schedule=section.schedule,
-            betas=(0.9, 0.99),
-            epsilon=EPSILON,
-        )
-        self._step = PolicyStep(policy.model, self._engine, section, assigner.recipe, assigner.settings, context)
+        self._engine = _engine(policy.model, section, ranks)
+        self._step = PolicyStep(policy.model, self._engine, section, assigner.recipe, assigner.settings, context, ranks)
         self._empty_in_a_row = 0
         self._server: ServerReference | None = None
         if assigner.recipe.teacher == "siblings" and section.reference_url is not None:
             self._server = ServerReference(section.reference_url, section.reference_model)
         self._summarise: Callable[[Sequence[Trajectory]], str | None] = self._server or summarise
         self.history: list[Record] = []
-        self.best: Validation | None = None
-        self.best_iteration = -1
-        """Iterations of training behind the best weights; 0 is the warm start itself."""
-        self._best_weights: dict[str, Tensor] = {}
+        self.best = Best()
 
     def run(self, on_iteration: Callable[[Record], None] = lambda record: None) -> list[Record]:
         """Train to the end, or out of patience; leave the best weights in the policy, return the history.
@@ -161,9 +139,9 @@ class PolicyTrainer:
         for record in self.history:
             on_iteration(record)
         start: Record = {}
-        if self.best is None:
+        if self.best.validation is None:
             validation = self.world.validate(self.policy)
-            self._keep_if_best(validation, 0)
+            self.best.consider(validation, 0, self.policy.model)
             start = {"start_val_sampled": validation.sampled, "start_val_greedy": validation.greedy}
         while len(self.history) < self.section.iterations and not self._out_of_patience():
             record = self.iterate(len(self.history))
@@ -175,7 +153,7 @@ class PolicyTrainer:
             on_iteration(record)
         if len(self.history) < self.section.iterations:
             note(f"policy: {self.section.patience} validations without improvement end it at {len(self.history)}")
-        self.policy.model.load_state_dict(self._best_weights)
+        self.policy.model.load_state_dict(self.best.weights)
         return self.history
 
     def iterate(self, iteration: int) -> Record:
@@ -194,7 +172,7 @@ class PolicyTrainer:
         done = iteration + 1
         if done % self.section.validate_every == 0 or done == self.section.iterations:
             validation = self.world.validate(self.policy)
-            self._keep_if_best(validation, done)
+            self.best.consider(validation, done, self.policy.model)
             record |= {"val_sampled": validation.sampled, "val_greedy": validation.greedy}
         record["alarms"] = alarms([*self.history, record])
         for alarm in new_alarms(self.history, record["alarms"]):
@@ -226,7 +204,11 @@ class PolicyTrainer:
             return scored
         sequences = [sequence_of(trajectory) for trajectory in scored.trajectories]
         found = frozen_pass(
-            self.reference, scored.trajectories, sequences, microbatch_tokens=self.section.microbatch_tokens
+            self.reference,
+            scored.trajectories,
+            sequences,
+            microbatch_tokens=self.section.microbatch_tokens,
+            ranks=self._ranks,
         )
         pairs = zip(sequences, found, strict=True)
         rewards = [kl_as_reward(s.values["behaviour"], f.logprob_T, s.loss_T) for s, f in pairs]
@@ -247,6 +229,7 @@ class PolicyTrainer:
         if self.assigner.explains_teacher:
             rows = some_groups(lesson.trajectories, share=SHARE, seed=seed_of(self._seed, "teacher", iteration))
         record |= self.assigner.learn(lesson, batch, rows, self._teachers.gap(lesson.trajectories, sequences, rows))
+        self._agree()
         prepared = [
             replace(sequence, values={**sequence.values, "advantage": batch.advantage(row, len(sequence))})
             for row, sequence in enumerate(sequences)
@@ -264,10 +247,16 @@ class PolicyTrainer:
             seed=seed_of(self._seed, "minibatches", iteration),
             share=share,
         )
+        self._engine.publish()
         self._teachers.end()
         if self._server is not None:
             record["reference_failures"] = dict(self._server.failures)
         return record
+
+    def _agree(self) -> None:
+        """Take rank 0's heads: all have learned the same, but for the last bits of another device."""
+        if self._ranks.size > 1:
+            self.assigner.load_state_dict(self._ranks.first(self.assigner.state_dict()))
 
     def weigh(self, lesson: Lesson) -> BatchCredit:
         """Return the credit that a lesson would be given now, without learning from it."""
@@ -293,7 +282,9 @@ class PolicyTrainer:
             groups: dict[str, list[Trajectory]] = {}
             for trajectory in trajectories:
                 groups.setdefault(trajectory.group_id, []).append(trajectory)
-            told = {name: self._summarise(siblings) for name, siblings in groups.items()}
+            # asked once: two answers of a server would be two teachers
+            mine = groups if self._ranks.leads else {}
+            told = self._ranks.first({name: self._summarise(siblings) for name, siblings in mine.items()})
 
             def from_siblings(trajectory: Trajectory) -> list[int] | None:
                 text = told[trajectory.group_id]
@@ -337,10 +328,11 @@ class PolicyTrainer:
             microbatch_tokens=self.section.microbatch_tokens,
             want_logprobs=uses_reference(self.section),
             want_turns=self.assigner.needs_hidden,
+            ranks=self._ranks,
         )
 
     def _out_of_patience(self) -> bool:
-        return out_of_patience(self.history, self.best_iteration, self.section.patience)
+        return out_of_patience(self.history, self.best.iteration, self.section.patience)
 
     def _note_empty(self, record: Record) -> None:
         self._empty_in_a_row += 1
@@ -351,36 +343,45 @@ class PolicyTrainer:
                 "or policy.siblings, or the sampling temperature."
             )
 
-    def _keep_if_best(self, validation: Validation, done: int) -> None:
-        if self.best is None or validation.rank > self.best.rank:
-            self.best, self.best_iteration = validation, done
-            self._best_weights = {name: value.clone() for name, value in self.policy.model.state_dict().items()}
-
     def _save(self) -> None:
-        assert self.best is not None
+        engine = self._engine.save(self._work, len(self.history))
         state = {
             "model": self.policy.model.state_dict(),
-            "engine": self._engine.state_dict(),
+            "engine": engine,
             "assigner": self.assigner.state_dict(),
             "teacher": self._teachers.state_dict(),
-            "best": [self.best.greedy, self.best.sampled, self.best.progress],
-            "best_iteration": self.best_iteration,
-            "best_weights": self._best_weights,
+            "best": self.best.state_dict(),
             "empty_in_a_row": self._empty_in_a_row,
             "history": self.history,
             "rng": rng_state(),
         }
-        save_checkpoint(self._work, state, step=len(self.history))
+        if self._ranks.leads:
+            save_checkpoint(self._work, state, step=len(self.history))
+        self._engine.prune(self._work, engine)
 
     def _resume(self) -> None:
-        state = load_checkpoint(self._work)
+        state = self._ranks.first(load_checkpoint(self._work) if self._ranks.leads else None)
         if state is None:
             return
         self.policy.model.load_state_dict(state["model"])
-        self._engine.load_state_dict(state["engine"])
+        self._engine.load(self._work, state["engine"])
         self.assigner.load_state_dict(state["assigner"])
         self._teachers.load_state_dict(state["teacher"])
-        self.best, self.best_iteration = Validation(*state["best"]), state["best_iteration"]
-        self._best_weights, self._empty_in_a_row = state["best_weights"], state["empty_in_a_row"]
-        self.history = state["history"]
+        self.best.load_state_dict(state["best"])
+        self._empty_in_a_row, self.history = state["empty_in_a_row"], state["history"]
         restore_rng_state(state["rng"])
+
+
+def _engine(model: Any, section: PolicySection, ranks: Ranks) -> Engine | ShardedEngine:
+    options: dict[str, Any] = {
+        "learning_rate": section.learning_rate,
+        "total_steps": section.iterations * section.minibatches,
+        "gradient_clip": section.gradient_clip,
+        "warmup_steps": WARMUP_ITERATIONS * section.minibatches,
+        "schedule": section.schedule,
+        "betas": (0.9, 0.99),
+        "epsilon": EPSILON,
+    }
+    if section.sharding is None:
+        return Engine(model.parameters(), ranks=ranks, **options)
+    return ShardedEngine(model, section.sharding, ranks, **options)

@@ -3,9 +3,10 @@
 Legend: B rows, T positions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -27,16 +28,23 @@ from geartrain.algorithms.surrogate import (
     mismatch,
 )
 from geartrain.errors import UserError
-from geartrain.models.backbone import TokenScores, token_logprobs
+from geartrain.models.backbone import TokenScores, chunk_of, token_logprobs
 from geartrain.policy_section import PolicySection
-from geartrain.training.batch import Batch, TokenSequence, microbatches, some_tokens, trained_tokens
+from geartrain.ranks import ALONE, Ranks, deal
+from geartrain.training.batch import (
+    Batch,
+    TokenSequence,
+    collate,
+    count_loss_tokens,
+    microbatches,
+    split_by_budget,
+)
 from geartrain.training.engine import Engine, Piece
+from geartrain.training.sharded import ShardedEngine
 from geartrain.training.workers import workers_for
 
 MAX_MISMATCH = 1e-3
 """Nats; in float32 the sampler's and the trainer's log-probs of one token differ by 1e-5."""
-Total = Callable[[int, int], tuple[int, int]]
-"""(trained tokens, sequences) of one process's share of an optimiser step -> those of the whole step."""
 
 
 def uses_reference(section: PolicySection) -> bool:
@@ -49,14 +57,14 @@ class PolicyStep:
     """How one batch of weighted sequences moves a model."""
 
     model: Any
-    engine: Engine
+    engine: Engine | ShardedEngine
     section: PolicySection
     recipe: Recipe
     settings: Settings
     context: int
-    total: Total | None = None
-    """Adds the counts up where several processes share a step, so that all divide by one denominator (rl-faults A12).
-    Each calls it once per optimiser step, even with nothing to train on: else the others would wait forever (C32)."""
+    ranks: Ranks = ALONE
+    """Who shares each step. All are given all sequences, so all divide by the denominator of the whole step (rl-faults
+    A12), and know what the others do: as many micro-batches as the busiest, or they would wait forever (C32)."""
 
     def run(
         self, sequences: Sequence[TokenSequence], *, temperature: float, seed: int, share: float = 0.0
@@ -74,8 +82,7 @@ class PolicyStep:
             UserError: the sampler and the trainer disagree about the weights that sampled, or training diverges.
         """
         order = np.random.default_rng(seed).permutation(len(sequences))
-        shared = self.total is not None  # then the others take this step too, and wait for an empty share
-        parts = [part.tolist() for part in np.array_split(order, self.section.minibatches) if len(part) or shared]
+        parts = [part.tolist() for part in np.array_split(order, self.section.minibatches) if len(part)]
         tally, norms, skipped, differences = LossTally(), [], 0, [0.0]
         workers = workers_for(self.model)
         for index, part in enumerate(parts):
@@ -85,18 +92,22 @@ class PolicyStep:
                 if index == 0:  # the weights are still those that sampled: whatever differs now is a fault
                     differences.append(mismatch(logprob_BT, batch.values["behaviour"], batch.loss_BT))
             if index == 0:
-                self._check_mismatch(max(differences))
+                differences = [max(self.ranks.gather(max(differences)))]
+                self._check_mismatch(differences[0])
             report = self.engine.step()
             skipped += report.skipped
             if not report.skipped:
                 norms.append(report.gradient_norm)
+        whole = LossTally()
+        for counted in self.ranks.gather(tally):
+            whole.merge(counted)
         return {
-            **tally.summary(),
+            **whole.summary(),
             "gradient_norm": sum(norms) / len(norms) if norms else None,
             "learning_rate": report.learning_rate,
             "skipped_steps": skipped,
             "mismatch": max(differences),
-            "trained_tokens": tally.tokens,
+            "trained_tokens": whole.tokens,
             "kl_coefficient": self._kl_coefficient(share),
         }
 
@@ -107,25 +118,46 @@ class PolicyStep:
         self, sequences: Sequence[TokenSequence], temperature: float, share: float
     ) -> Iterator[Piece[tuple[Batch, Tensor]]]:
         """Yield what computes each micro-batch's share of the loss, and with it the batch and its log-probs."""
-        tokens, rows = trained_tokens(sequences), len(sequences)
-        if self.total is not None:
-            tokens, rows = self.total(tokens, rows)
-        denominator = self.recipe.denominator(some_tokens(tokens), rows, self.context)
-        for batch in microbatches(sequences, budget=self.section.microbatch_tokens, device=self.model.device):
-            yield partial(self._piece, batch, temperature, denominator, share)
+        denominator = self.recipe.denominator(count_loss_tokens(sequences), len(sequences), self.context)
+        shares = deal([len(sequence) for sequence in sequences], self.ranks.size)
+        mine = [sequences[row] for row in shares[self.ranks.rank]]
+        batches = microbatches(mine, budget=self.section.microbatch_tokens, device=self.model.device)
+        if not self.engine.lockstep:
+            yield from (partial(self._piece, batch, temperature, denominator, share, None) for batch in batches)
+            return
+        own = iter(batches)
+        for chunks in self._rounds(sequences, shares):
+            batch = next(own, None) or self._nothing(sequences)
+            yield partial(self._piece, batch, temperature, denominator, share, chunks)
+
+    def _rounds(self, sequences: Sequence[TokenSequence], shares: Sequence[Sequence[int]]) -> list[int]:
+        """Return into how many chunks every rank cuts each of its micro-batches, of as many as the busiest has."""
+        most = chunk_of(self.model)
+        chunks = []
+        for rows in shares:
+            mine = [sequences[row] for row in rows]
+            cut = split_by_budget([len(sequence) for sequence in mine], self.section.microbatch_tokens)
+            chunks.append([-(-max(1, sum(int(mine[i].loss_T.sum()) for i in part)) // most) for part in cut])
+        return [max(column) for column in zip_longest(*chunks, fillvalue=1)]
+
+    def _nothing(self, sequences: Sequence[TokenSequence]) -> Batch:
+        """Return a micro-batch that adds nothing, for a rank that waits for others to finish theirs."""
+        shortest = min(sequences, key=len)
+        return collate([replace(shortest, loss_T=torch.zeros_like(shortest.loss_T))]).to(self.model.device)
 
     def _piece(
-        self, batch: Batch, temperature: float, denominator: float, share: float
+        self, batch: Batch, temperature: float, denominator: float, share: float, chunks: int | None = None
     ) -> tuple[Tensor, tuple[Batch, Tensor]]:
         entropy = linear(self.section.entropy_coefficient, self.section.entropy_final, share)
-        scored = token_logprobs(
-            self.model,
+        score = partial(token_logprobs, self.model) if isinstance(self.engine, Engine) else self.engine.score
+        scored = score(
             batch.ids_BT,
             batch.attention_BT,
             temperature=temperature,
             where_BT=batch.loss_BT,
             entropy_gradient=entropy > 0,
             support_BTK=batch.values.get("support"),
+            chunks=chunks,
         )
         return self._loss(batch, scored, denominator, share), (batch, scored.logprob_BT.detach())
 

@@ -24,6 +24,7 @@ from geartrain.algorithms.evidence import Settings, TeacherView
 from geartrain.algorithms.recipe import Recipe
 from geartrain.algorithms.saliency import with_observed, with_tail
 from geartrain.algorithms.schedule import snapshot_due
+from geartrain.ranks import ALONE, Ranks
 from geartrain.training.batch import TokenSequence, make_sequence
 from geartrain.training.features import FrozenScores, frozen_pass
 from geartrain.trajectory import Trajectory
@@ -51,10 +52,17 @@ class Teachers:
     """The teacher of a recipe, whatever its kind."""
 
     def __init__(
-        self, recipe: Recipe, settings: Settings, model: Any, *, iterations: int, microbatch_tokens: int
+        self,
+        recipe: Recipe,
+        settings: Settings,
+        model: Any,
+        *,
+        iterations: int,
+        microbatch_tokens: int,
+        ranks: Ranks = ALONE,
     ) -> None:
         self._kind, self._settings, self._iterations = recipe.teacher, settings, iterations
-        self._student, self._budget = model, microbatch_tokens
+        self._student, self._budget, self._ranks = model, microbatch_tokens, ranks
         self.model = frozen_copy(model) if self._kind in ("ema", "snapshot") else None
         """Weights of its own; None where the teacher is the policy itself."""
         self._next: dict[str, Tensor] | None = None
@@ -131,7 +139,7 @@ class Teachers:
         self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence], **wanted: Any
     ) -> list[FrozenScores]:
         model = self._student if self.model is None else self.model
-        return frozen_pass(model, trajectories, sequences, microbatch_tokens=self._budget, **wanted)
+        return frozen_pass(model, trajectories, sequences, microbatch_tokens=self._budget, ranks=self._ranks, **wanted)
 
     def _hinted_view(
         self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence], hint: Hint
@@ -166,7 +174,11 @@ class Teachers:
             for row, teacher in zip(rows, teachers, strict=True)
         ]
         students = frozen_pass(
-            self._student, [trajectories[row] for row in rows], asked, microbatch_tokens=self._budget
+            self._student,
+            [trajectories[row] for row in rows],
+            asked,
+            microbatch_tokens=self._budget,
+            ranks=self._ranks,
         )
         for row, student, teacher in zip(rows, students, teachers, strict=True):
             assert student.support_TK is not None

@@ -30,7 +30,7 @@ def test_groups_are_dealt_out_whole_and_evenly():
     hands = deal(requests, 2)
     assert hands == [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7]]
     assert deal(requests, 1) == [list(range(10))]
-    assert deal(requests[:2], 4) == [[0, 1]]
+    assert deal(requests[:2], 4) == [[0, 1], [], [], []]
     assert sorted(index for hand in deal(requests, 4) for index in hand) == list(range(10))
 
 

@@ -11,6 +11,7 @@ import torch
 import geartrain.training.policy_step as policy_step
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.algorithms.surrogate import log_ratio
+from geartrain.ranks import deal
 from geartrain.training.batch import collate, make_sequence, microbatches
 from tests.fakes.parity import make_config, make_policy
 from tests.fakes.ranks import gradients_of_two
@@ -212,30 +213,35 @@ def _with_values(sequence, like):
     return replace(sequence, values=values)
 
 
-SHARES = {
-    "unequal": lambda rows: ([rows[2]], [*rows[:2], *rows[3:]]),
-    "empty": lambda rows: ([], rows),
-    "masked": lambda rows: ([_with_values(_masked_row(), rows[0])], rows),
+STEPS = {
+    "unequal": lambda rows: rows[:3],  # one row against two
+    "many": lambda rows: rows,
+    "empty": lambda rows: rows[:1],
+    "masked": lambda rows: [_with_values(_masked_row(), rows[0]), rows[0]],
 }
+"""What a step holds, and so what the shares of two ranks are like."""
 
 
 @pytest.fixture(scope="module")
 def of_two_ranks(batch_of, model, tmp_path_factory):
-    """Return the gradient of every recipe, head and kind of share, all from one pair of processes."""
+    """Return the gradient of every recipe, head and kind of step, all from one pair of processes."""
     keys, jobs = [], []
     for name in RECIPES:
         heads = HEADS if name == "gear_a" else [EVERYTHING]
-        for head, share in [*((head, "unequal") for head in heads), ("k1", "empty"), ("sequence ratio", "masked")]:
-            keys.append((name, head, share))
-            jobs.append((name, _section(head, microbatch_tokens=80), *SHARES[share](batch_of(name))))
+        steps = [*((head, "unequal") for head in heads), ("k2", "many"), ("k1", "empty"), ("sequence ratio", "masked")]
+        for head, step in steps:
+            keys.append((name, head, step))
+            jobs.append((name, _section(head, microbatch_tokens=80), STEPS[step](batch_of(name))))
     return dict(zip(keys, gradients_of_two(tmp_path_factory.mktemp("ranks"), model.model, jobs), strict=True))
 
 
 @pytest.mark.slow
 @EVERY_RECIPE
 def test_two_ranks_with_unequal_shares_are_one_process(name, of_two_ranks, batch_of, model):
-    for (recipe, head, share), found in of_two_ranks.items():
+    for (recipe, head, step), found in of_two_ranks.items():
         if recipe == name:
-            small, large = SHARES[share](batch_of(name))
-            _close(found, step_gradient(model.model, name, _section(head), [*small, *large])[0])
-            assert sum(int(s.loss_T.sum()) for s in small) < 0.2 * sum(int(s.loss_T.sum()) for s in large)
+            rows = STEPS[step](batch_of(name))
+            _close(found, step_gradient(model.model, name, _section(head), rows)[0])
+            counts = [sum(int(rows[i].loss_T.sum()) for i in share) for share in deal([len(r) for r in rows], 2)]
+            assert counts[0] != counts[1]
+            assert (0 in counts) is (step in ("empty", "masked"))

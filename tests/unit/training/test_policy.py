@@ -81,7 +81,7 @@ def test_every_recipe_trains_and_reports(tmp_path, recipe, monkeypatch):
     assert (last["weight_spread"] > 0) is (RECIPES[recipe].weigh is not None)
     grains = sum(value for name, value in last.items() if name.startswith("grain_"))
     assert grains == pytest.approx(1.0 if RECIPES[recipe].learns_mixture else 0.0)
-    if trainer.best_iteration == 0:  # the best was the start
+    if trainer.best.iteration == 0:  # the best was the start
         assert torch.equal(trainer.policy.model.get_output_embeddings().weight, before)
 
 
@@ -125,7 +125,7 @@ def test_two_kills_leave_no_trace(tmp_path):
     assert shown == expected
     for name, value in whole.policy.model.state_dict().items():
         assert torch.equal(resumed.policy.model.state_dict()[name], value), name
-    assert resumed.best_iteration == whole.best_iteration
+    assert resumed.best.iteration == whole.best.iteration
     mixture = whole.assigner.mixture.network.state_dict()
     assert all(torch.equal(resumed.assigner.mixture.network.state_dict()[name], mixture[name]) for name in mixture)
 

@@ -11,8 +11,9 @@ from geartrain.errors import UserError
 from geartrain.methods import settings_of
 from geartrain.rewards.mix import RewardMix
 from geartrain.stages.policy import TaskWorld
+from geartrain.training.best import Validation
 from geartrain.training.credit import CreditAssigner
-from geartrain.training.policy import PolicyTrainer, Validation
+from geartrain.training.policy import PolicyTrainer
 from geartrain.training.watch import alarms, must_weigh, new_alarms, out_of_patience
 from tests.fakes.guessing import Guessing, GuessingPlayers, make_guesser
 from tests.fakes.parity import Parity, ParityPlayers, make_config, make_policy, make_tasks
@@ -191,11 +192,11 @@ def test_patience_ends_a_run_and_leaves_the_best_weights(tmp_path, capsys):
     assert "without improvement" not in capsys.readouterr().err
     hasty = _run_with(tmp_path / "hasty", shares, patience=2)
     assert "2 validations without improvement end it at 3" in capsys.readouterr().err
-    assert (len(patient.history), patient.best_iteration) == (8, 4)
-    assert (len(hasty.history), hasty.best_iteration) == (3, 1)
+    assert (len(patient.history), patient.best.iteration) == (8, 4)
+    assert (len(hasty.history), hasty.best.iteration) == (3, 1)
     assert hasty.history == patient.history[:3]
     once = _run_with(tmp_path / "once", shares, patience=3)
-    assert (len(once.history), once.best_iteration) == (7, 4)
+    assert (len(once.history), once.best.iteration) == (7, 4)
 
 
 def test_a_killed_run_keeps_its_patience(tmp_path):
