@@ -149,11 +149,12 @@ def stage(
     geartrain stage policy --dir runs/smoke
     geartrain stage evaluation --input policy=models/warm_start --output other
     """
-    from geartrain import engines, workspace
+    from geartrain import engines, preemption, workspace
     from geartrain.ranks import join_ranks
     from geartrain.stages import stage as stages
 
     engines.die_with_parent()
+    preemption.listen()
     _known(name, stages.ORDER, "stage")
     given = dict(_pair(text) for text in inputs or [])
     given = {key: path.resolve() for key, path in given.items()}

@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Protocol, TextIO, TypeVar
 
+from geartrain.preemption import leave_if_asked
+
 PLAIN_EVERY_SECONDS = 10.0
+_muted = False
 Item = TypeVar("Item")
 
 
@@ -24,15 +27,38 @@ class Advance(Protocol):
 
 @contextmanager
 def bar(label: str, total: int | None, *, stream: TextIO | None = None) -> Iterator[Advance]:
-    """Show progress through `total` units (None: unknown) while the block runs; yields `advance`."""
+    """Show progress through `total` units (None: unknown) while the block runs; yields `advance`.
+
+    Where a unit is done is a safe point: `advance` raises PreemptedError if the process was asked to end.
+    """
     out = sys.stderr if stream is None else stream
-    if out.isatty():
+    if _muted:
+        yield _leaving(_nothing)
+    elif out.isatty():
         with _live_bar(label, total, out) as advance:
-            yield advance
+            yield _leaving(advance)
     else:
         lines = PlainLines(label, total, out)
-        yield lines.advance
+        yield _leaving(lines.advance)
         lines.close()
+
+
+def mute() -> None:
+    """Show no progress from now on: another rank shows the same."""
+    global _muted
+    _muted = True
+
+
+def _nothing(steps: int = 1, *, status: str | None = None) -> None:
+    pass
+
+
+def _leaving(advance: Advance) -> Advance:
+    def told(steps: int = 1, *, status: str | None = None) -> None:
+        advance(steps, status=status)
+        leave_if_asked()
+
+    return told
 
 
 def track(
@@ -48,7 +74,8 @@ def track(
 
 def note(message: str, *, stream: TextIO | None = None) -> None:
     """Print one line that people should read while the work goes on, on stderr; a live bar stays below it."""
-    print(message, file=sys.stderr if stream is None else stream, flush=True)
+    if not _muted:
+        print(message, file=sys.stderr if stream is None else stream, flush=True)
 
 
 class PlainLines:

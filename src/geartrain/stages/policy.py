@@ -19,6 +19,7 @@ from geartrain.environments.environment import Environment, Task
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy, load_policy, save_policy
 from geartrain.models.chat import ChatFormat
+from geartrain.preemption import leave_if_asked
 from geartrain.progress import bar
 from geartrain.ranks import ALONE, Ranks, in_place
 from geartrain.rewards.mix import RewardMix, Scored
@@ -31,7 +32,8 @@ from geartrain.training.best import Validation
 from geartrain.training.credit import CreditAssigner, load_critic
 from geartrain.training.credit_report import credit_records
 from geartrain.training.lesson import task_batch, whole_lesson
-from geartrain.training.policy import PolicyTrainer, Record
+from geartrain.training.policy import PolicyTrainer
+from geartrain.training.world import Record
 from geartrain.trajectory import Trajectory
 
 CREDIT_TASKS = 6
@@ -136,6 +138,7 @@ class TaskWorld:
         options["policy_version"] = policy_version
         shares = deal(requests, self.ranks.size)
         mine = [requests[index] for index in shares[self.ranks.rank]]
+        options["on_progress"] = lambda done: leave_if_asked()
         played = self.ranks.gather(self.players.play(policy, mine, **options) if mine else [])
         return in_place(shares, played)
 

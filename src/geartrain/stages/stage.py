@@ -25,6 +25,8 @@ from geartrain import artifacts
 from geartrain.config import Config
 from geartrain.errors import GeartrainError, UserError
 from geartrain.lineage import events
+from geartrain.preemption import PreemptedError
+from geartrain.progress import mute
 from geartrain.ranks import ALONE, Ranks
 
 Metrics = dict[str, Any]
@@ -173,6 +175,7 @@ def _assist(body: Callable[[Job], Metrics], config: Config, spec: StageSpec, job
     finished: Metrics | None = job.ranks.first(None)
     if finished is not None:
         return finished
+    mute()
     own = job.work / f"rank-{job.ranks.rank}" / "output"
     own.mkdir(parents=True, exist_ok=True)
     _pin_threads(config.threads)
@@ -229,7 +232,8 @@ def _recorded(name: str, digests: Mapping[str, str], parameters: Mapping[str, An
     try:
         yield published
     except BaseException as error:
-        kind: events.EventType = "FAIL" if isinstance(error, Exception) else "ABORT"
+        ended = isinstance(error, PreemptedError) or not isinstance(error, Exception)
+        kind: events.EventType = "ABORT" if ended else "FAIL"
         message = str(error) if isinstance(error, GeartrainError) else repr(error)
         reason = {"type": type(error).__name__, "message": message}
         events.emit(log, kind, run_id=run_id, job=name, inputs=digests, outputs={}, facets={"error": reason})

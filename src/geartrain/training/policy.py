@@ -12,7 +12,7 @@ Legend: N trajectories, B rows, T positions.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -21,19 +21,20 @@ from geartrain.algorithms.surrogate import kl_as_reward
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy
 from geartrain.policy_section import PolicySection
+from geartrain.preemption import asked
 from geartrain.progress import note
 from geartrain.ranks import ALONE, Ranks
 from geartrain.seeds import seed_of
 from geartrain.training.batch import TokenSequence, with_value
-from geartrain.training.best import Best, Validation
+from geartrain.training.best import Best
 from geartrain.training.checkpoint import load_checkpoint, restore_rng_state, rng_state, save_checkpoint
 from geartrain.training.credit import BatchCredit, CreditAssigner
 from geartrain.training.engine import Engine
 from geartrain.training.features import FrozenScores, frozen_pass, sequence_of
+from geartrain.training.in_flight import InFlight
 from geartrain.training.lesson import (
     Lesson,
     Pooled,
-    Scored,
     charge,
     describe_lesson,
     pool,
@@ -47,6 +48,7 @@ from geartrain.training.reference_server import ServerReference
 from geartrain.training.sharded import ShardedEngine
 from geartrain.training.teachers import SHARE, Hint, Teachers, frozen_copy
 from geartrain.training.watch import alarms, new_alarms, out_of_patience, refuse_invalid, spreads_of
+from geartrain.training.world import Record, World
 from geartrain.trajectory import Trajectory
 
 MAX_EMPTY_IN_A_ROW = 5
@@ -57,36 +59,6 @@ EPSILON = 1e-5
 noise, and invalid calls rise until the policy falls apart."""
 SOLVED = 0.9
 """Success above which a batch without signal is no fault."""
-
-Record = dict[str, Any]
-
-
-class World(Protocol):
-    """What the loop asks of the outside."""
-
-    def play(self, policy: Policy, iteration: int, refill: int = 0) -> list[Trajectory]:
-        """Play the siblings of this iteration's tasks, or of further ones; same arguments, same episodes."""
-        ...
-
-    def score(self, trajectories: Sequence[Trajectory]) -> Scored:
-        """Score trajectories, in order."""
-        ...
-
-    def validate(self, policy: Policy) -> Validation:
-        """Measure a policy on `val`, always with the same seeds."""
-        ...
-
-    def describe(self, trajectories: Sequence[Trajectory]) -> Record:
-        """Return numbers about trajectories for the history."""
-        ...
-
-    def answer(self, trajectory: Trajectory) -> str:
-        """Return the ground truth of a trajectory's task in words; for a privileged teacher alone."""
-        ...
-
-    def opening(self, trajectory: Trajectory, hint: str) -> list[int] | None:
-        """Return the opening ids with a hint added; None if the trajectory would no longer fit the context."""
-        ...
 
 
 class PolicyTrainer:
@@ -125,6 +97,7 @@ class PolicyTrainer:
         if assigner.recipe.teacher == "siblings" and section.reference_url is not None:
             self._server = ServerReference(section.reference_url, section.reference_model)
         self._summarise: Callable[[Sequence[Trajectory]], str | None] = self._server or summarise
+        self._in_flight = InFlight(work)
         self.history: list[Record] = []
         self.best = Best()
 
@@ -148,7 +121,8 @@ class PolicyTrainer:
             if not self.history:
                 record |= start
             self.history.append(record)
-            if len(self.history) % self.section.checkpoint_every == 0:
+            ending = any(self._ranks.gather(asked()))  # one is enough: the others would wait for it
+            if ending or len(self.history) % self.section.checkpoint_every == 0:
                 self._save()
             on_iteration(record)
         if len(self.history) < self.section.iterations:
@@ -185,7 +159,7 @@ class PolicyTrainer:
         rounds: list[Pooled] = []
         plain: list[float | None] = []
         for refill in range(1 + int(settings.get("refills", 0))):
-            scored = self.world.score(self.world.play(self.policy, iteration, refill))
+            scored = self.world.score(self._played(iteration, refill))
             plain += scored.rewards
             share = float(settings.get("overlong_share", 0.0))
             rounds.append(self._charge_kl(shorten(scored, context=self._context, share=share), iteration))
@@ -196,6 +170,16 @@ class PolicyTrainer:
             if lesson.groups >= wanted:
                 break
         return pooled, lesson.first(wanted)
+
+    def _played(self, iteration: int, refill: int) -> list[Trajectory]:
+        """Play a round, or take what a run that was ended since had played."""
+        kept = self._ranks.first(self._in_flight.read(iteration, refill) if self._ranks.leads else None)
+        if kept is not None:
+            return kept
+        played = self.world.play(self.policy, iteration, refill)
+        if self._ranks.leads:
+            self._in_flight.write(iteration, refill, played)
+        return played
 
     def _charge_kl(self, scored: Pooled, iteration: int) -> Pooled:
         """Let each trajectory pay for its distance to the warm start, where the KL is part of the reward."""
@@ -357,10 +341,13 @@ class PolicyTrainer:
         }
         if self._ranks.leads:
             save_checkpoint(self._work, state, step=len(self.history))
+            self._in_flight.forget(but=len(self.history))
         self._engine.prune(self._work, engine)
 
     def _resume(self) -> None:
         state = self._ranks.first(load_checkpoint(self._work) if self._ranks.leads else None)
+        if self._ranks.leads:
+            self._in_flight.forget(but=0 if state is None else len(state["history"]))
         if state is None:
             return
         self.policy.model.load_state_dict(state["model"])

@@ -30,6 +30,7 @@ from geartrain.algorithms.surrogate import (
 from geartrain.errors import UserError
 from geartrain.models.backbone import TokenScores, chunk_of, token_logprobs
 from geartrain.policy_section import PolicySection
+from geartrain.preemption import leave_if_asked
 from geartrain.ranks import ALONE, Ranks, deal
 from geartrain.training.batch import (
     Batch,
@@ -88,6 +89,7 @@ class PolicyStep:
         for index, part in enumerate(parts):
             chosen = [sequences[row] for row in part]
             for batch, logprob_BT in self.engine.accumulate(self._pieces(chosen, temperature, share), workers=workers):
+                leave_if_asked()
                 self._tell(tally, batch, logprob_BT)
                 if index == 0:  # the weights are still those that sampled: whatever differs now is a fault
                     differences.append(mismatch(logprob_BT, batch.values["behaviour"], batch.loss_BT))
