@@ -6,6 +6,7 @@ fault of the infrastructure should be.
 
 EXIT_USER = 2
 EXIT_INFRASTRUCTURE = 75  # EX_TEMPFAIL of sysexits.h: "try again later"
+EXIT_QUEUE = 76  # a cluster's queue was too long: nothing is wrong, the place is missing
 
 
 class GeartrainError(Exception):
@@ -27,3 +28,9 @@ class InfrastructureError(GeartrainError):
     """Disk, network or node trouble; the same call may succeed later."""
 
     exit_code = EXIT_INFRASTRUCTURE
+
+
+class QueueError(GeartrainError):
+    """A job waited longer for its place in the cluster's queue than it was allowed to."""
+
+    exit_code = EXIT_QUEUE
