@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from geartrain import operations, scheduling
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, GeartrainError, UserError
 
 app = typer.Typer(
@@ -24,6 +25,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show or check a configuration; starts nothing.")
 app.add_typer(config_app, name="config")
+app.add_typer(operations.app)
+app.add_typer(scheduling.app, name="schedule")
 
 Workspace = Annotated[Path, typer.Option("--dir", help="The workspace: where params.yaml and the stages' folders lie.")]
 PAUSES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)

@@ -1,0 +1,83 @@
+"""Starting a run: what is sent, how it differs from the defaults, and what a schedule sends in the same way."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from geartrain.cluster.package import SHORT, Package, arguments, canonical, differences
+from geartrain.cluster.records import Run, Version
+from geartrain.config import Config
+
+EXPERIMENT = "geartrain"
+SERVICE_ACCOUNT = "geartrain-pipeline"
+
+
+class Server(Protocol):
+    """What starting a run asks of Kubeflow; `kubeflow.Kubeflow` answers it."""
+
+    def ensure_version(self, package: Package, *, description: str = "") -> Version:
+        """Return the stored version of this content, uploaded if it is not there."""
+        ...
+
+    def ensure_experiment(self, name: str) -> str:
+        """Return the id of the experiment, created if it is not there."""
+        ...
+
+    def create_run(
+        self,
+        version: Version,
+        *,
+        experiment: str,
+        name: str,
+        parameters: Mapping[str, Any],
+        service_account: str,
+        submission: str,
+    ) -> Run:
+        """Start a run, once per `submission`."""
+        ...
+
+
+def run_parameters(package: Package, config: Config, dataset_rev: str | None) -> dict[str, Any]:
+    """Return the parameters of a run: the sections of a checked configuration, and the revision of the data.
+
+    Raises:
+        UserError: the compiled pipeline takes other parameters.
+    """
+    sections = config.model_dump(mode="json", exclude_none=True)
+    return arguments(package, sections, {} if dataset_rev is None else {"dataset_rev": dataset_rev})
+
+
+def changes(package: Package, parameters: Mapping[str, Any]) -> list[str]:
+    """Return one line per value that is not the default: the pipeline's own, or else the schema's."""
+    schema = Config().model_dump(mode="json", exclude_none=True)
+    own = {name: about["defaultValue"] for name, about in package.inputs.items() if "defaultValue" in about}
+    defaults = {name: value for name, value in {**schema, **own}.items() if name in package.inputs}
+    given = {**own, **parameters}
+    return differences(given, defaults)
+
+
+def run_name(source: str, package: Package, parameters: Mapping[str, Any]) -> str:
+    """Return a name that says what a run is made of: equal runs have equal names."""
+    made_of = canonical({"pipeline": package.digest, "parameters": dict(parameters)})
+    return f"{Path(source).stem}-{hashlib.sha256(made_of.encode()).hexdigest()[:SHORT]}"
+
+
+def start(
+    server: Server,
+    package: Package,
+    parameters: Mapping[str, Any],
+    *,
+    name: str,
+    submission: str,
+    service_account: str = SERVICE_ACCOUNT,
+) -> Run:
+    """Upload what is not there yet, and start the run."""
+    return server.create_run(
+        server.ensure_version(package),
+        experiment=server.ensure_experiment(EXPERIMENT),
+        name=name,
+        parameters=parameters,
+        service_account=service_account,
+        submission=submission,
+    )
