@@ -144,7 +144,8 @@ def _wait(server: "Kubeflow", run_id: str, retries: int) -> int:
 
     while True:
         ended = runs.wait(server, run_id, sleep=time.sleep, say=say)
-        reason, code = runs.first_failure(ended), runs.outcome(ended)
+        reason = runs.first_failure(ended, runs.log_reader(server, run_id))
+        code = runs.outcome(ended, reason)
         say(
             f"run {run_id}: {ended.state.lower()}"
             + (f": {reason.task}: {reason.message} ({reason.hint})" if reason else "")
@@ -213,9 +214,12 @@ def status(
     geartrain status 3f0c… --json
     """
     from geartrain.cluster.display import run_record, run_tree
+    from geartrain.cluster.runs import first_failure, log_reader
 
-    found = connect(host, token, authority, namespace).run(run)
-    print(_json(run_record(found)) if as_json else run_tree(found, datetime.now(UTC)))
+    server = connect(host, token, authority, namespace)
+    found = server.run(run)
+    reason = first_failure(found, log_reader(server, run))
+    print(_json(run_record(found, reason)) if as_json else run_tree(found, reason, datetime.now(UTC)))
 
 
 @app.command()

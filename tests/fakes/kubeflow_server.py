@@ -127,7 +127,7 @@ ROUTES = {
     f"POST {V2}/recurringruns/{ONE}:enable": lambda s, a, q, b, c: s.switch(a[0], True),
     f"POST {V2}/recurringruns/{ONE}:disable": lambda s, a, q, b, c: s.switch(a[0], False),
     f"DELETE {V2}/recurringruns/{ONE}": lambda s, a, q, b, c: s.delete_recurring(a[0], q.get("propagation_policy")),
-    f"GET /apis/v1alpha1/runs/{ONE}/nodes/{ONE}/log": lambda s, a, q, b, c: s._known(s.logs, a[1], "log of node"),
+    f"GET /apis/v1alpha1/runs/{ONE}/nodes/{ONE}/log": lambda s, a, q, b, c: s.log(a[1]),
 }
 
 

@@ -118,6 +118,11 @@ class State:
         run.update(state="RUNNING", finished_at=NEVER)
         return {}
 
+    def log(self, node):
+        if node not in self.logs:  # the server makes no difference between "none" and trouble
+            raise RefusedError(500, f"Failed to read logs from pod {node}")
+        return self.logs[node]
+
     # schedules
 
     def create_recurring(self, body):

@@ -13,7 +13,7 @@ LOG_IN = (
     " kubectl -n kubeflow port-forward svc/ml-pipeline 8888 and --host http://127.0.0.1:8888"
 )
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
-"""What the server writes where it means "not yet"."""
+"""What the server writes where it means "not yet"; for nodes it may also be the year 1."""
 
 
 def moment(text: str | None) -> datetime | None:
@@ -21,7 +21,7 @@ def moment(text: str | None) -> datetime | None:
     if not text:
         return None
     found = datetime.fromisoformat(text).astimezone(UTC)
-    return None if found == NEVER else found
+    return None if found <= NEVER else found
 
 
 def run(item: Mapping[str, Any]) -> Run:

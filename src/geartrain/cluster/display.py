@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from geartrain.cluster.doctor import Finding
+from geartrain.cluster.failures import Reason
 from geartrain.cluster.records import Run
-from geartrain.cluster.runs import Reason, first_failure, rows
+from geartrain.cluster.task_rows import rows
 
 MARKS = {"SUCCEEDED": "✓", "SKIPPED": "✓", "FAILED": "✗", "RUNNING": "▶", "CANCELED": "■", "CANCELING": "■"}
 
@@ -46,23 +47,21 @@ def runs_table(runs: Iterable[Run], schedules: Mapping[str, str], now: datetime)
     return table(("RUN", "NAME", "STATE", "STARTED", "TOOK", "SCHEDULE"), lines)
 
 
-def run_tree(run: Run, now: datetime) -> str:
+def run_tree(run: Run, reason: Reason | None, now: datetime) -> str:
     """Return a run with its tasks, and why it failed."""
     lines = [f"run {run.id}  {run.name}  {run.state.lower()}  {_took(run.created, run.finished, now)}"]
     for row in rows(run):
-        retries = f", {row.attempts - 1} retries" if row.attempts > 1 else ""
+        retries = {1: "", 2: ", 1 retry"}.get(row.attempts, f", {row.attempts - 1} retries")
         mark = MARKS.get(row.state, "·")
         took = _took(row.started, row.ended, now) if row.started else "-"
         lines.append(f"{'  ' * row.depth}  {mark} {row.name:<16} {row.state.lower():<10} {took}{retries}")
-    reason = first_failure(run)
     if reason is not None:
         lines += [f"first failure: {reason.task}: {reason.message}", f"  {reason.kind}: {reason.hint}"]
     return "\n".join(lines)
 
 
-def run_record(run: Run) -> dict[str, Any]:
+def run_record(run: Run, reason: Reason | None = None) -> dict[str, Any]:
     """Return a run as JSON."""
-    reason = first_failure(run)
     tasks = [
         {
             "name": row.name,

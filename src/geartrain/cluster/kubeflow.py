@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import kfp
 import kfp_server_api
@@ -236,13 +237,24 @@ class Kubeflow:
         self._ask(self._api.runs.run_service_retry_run, run_id, repeat=False)
 
     def node_log(self, run_id: str, node: str) -> str:
-        """Return the log of one node (the pod's, or the archived one)."""
-        path = f"/apis/v1alpha1/runs/{run_id}/nodes/{node}/log"
+        """Return the log of one node (the pod's, or the archived one).
+
+        Args:
+            node: the pod's name.
+
+        Raises:
+            NotFoundError: there is none; the server says HTTP 500 to that, so a fault of its own looks the same.
+        """
+        path = f"/apis/v1alpha1/runs/{quote(run_id, safe='')}/nodes/{quote(node, safe='')}/log"
         # no service is generated for it: the API server serves logs beside its typed interface
         client = self._api.runs.run_service_get_run.__self__.api_client
-        return self._send(lambda **options: client.call_api(path, "GET", auth_settings=["Bearer"], **options)).decode(
-            "utf-8", "replace"
-        )
+        try:
+            text = self._send(lambda **more: client.call_api(path, "GET", auth_settings=["Bearer"], **more), once=True)
+        except UnavailableError as error:
+            if not error.maybe_done:  # it could not be reached at all
+                raise
+            raise NotFoundError(f"run {run_id}: no log of {node}: {error}") from error
+        return text.decode("utf-8", "replace")
 
     # schedules
 
@@ -335,7 +347,7 @@ class Kubeflow:
             raise ForbiddenError(f"{self.host}: answered with a page, not with data: {decoding.LOG_IN}")
         return answer
 
-    def _send(self, call: Callable[..., Any], *, repeat: bool = True) -> bytes:
+    def _send(self, call: Callable[..., Any], *, repeat: bool = True, once: bool = False) -> bytes:
         """Send a request and return the body; repeat it while the server is busy, where repeating does no harm."""
         for attempt in range(ATTEMPTS):
             try:
@@ -344,7 +356,8 @@ class Kubeflow:
             except Exception as error:
                 failure, pause = self._explain(error)
                 unsent = isinstance(failure, UnavailableError) and not failure.maybe_done
-                if attempt == ATTEMPTS - 1 or not isinstance(failure, UnavailableError) or not (repeat or unsent):
+                last = once or attempt == ATTEMPTS - 1
+                if last or not isinstance(failure, UnavailableError) or not (repeat or unsent):
                     raise failure from error
             self._sleep(min(LONGEST_PAUSE, 0.5 * 2**attempt if pause is None else pause))
         raise AssertionError("the last attempt returns or raises")

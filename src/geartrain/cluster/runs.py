@@ -1,23 +1,18 @@
-"""Runs, for people: which tasks did what, why the first one failed, whether trying again may help, how to end it."""
+"""What is done with runs: wait for one, say why it failed, try again if that may help, end it, read its logs."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Protocol
 
+from geartrain.cluster.failures import EXIT_FAULT, Reason, evidence, explain
 from geartrain.cluster.interface import NotFoundError
 from geartrain.cluster.naming import selector
-from geartrain.cluster.records import Run, Task, UnavailableError
-from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, GeartrainError, InfrastructureError, UserError
+from geartrain.cluster.records import Run, UnavailableError
+from geartrain.cluster.task_rows import rows
+from geartrain.errors import EXIT_USER, GeartrainError, InfrastructureError, UserError
 
-EXIT_FAULT = 1
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 5.0, 60.0, 1.5
 PATIENCE = 20
 """Polls in a row that may fail before waiting is given up; each has been repeated by the client already."""
-PLUMBING = re.compile(r"root|root-driver|.*-driver|executor(\(\d+\))?|system-\S+|\S+\(\d+\)")
-"""Nodes that Kubeflow adds to each task: what decides on the cache, the pod, its repetitions."""
-ATTEMPT = re.compile(r"\S+\(\d+\)")
 
 
 class Server(Protocol):
@@ -52,164 +47,43 @@ class Jobs(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Reason:
-    """Why a task failed."""
+def first_failure(run: Run, read_log: Callable[[str], str | None] | None = None) -> Reason | None:
+    """Return why the task that failed first did; None if nothing failed.
 
-    task: str
-    kind: str
-    """user (to mend, a retry changes nothing), infrastructure (may pass) or fault (of the program, or unknown)."""
-    message: str
-    hint: str
-
-    @property
-    def code(self) -> int:
-        """The exit code that stands for it."""
-        return {"user": EXIT_USER, "infrastructure": EXIT_INFRASTRUCTURE}.get(self.kind, EXIT_FAULT)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One task of the pipeline, with what Kubeflow's own nodes tell about it."""
-
-    name: str
-    state: str
-    depth: int
-    started: datetime | None
-    ended: datetime | None
-    attempts: int
-    error: str
-    nodes: tuple[Task, ...]
-    """The task's own node and those of its pods, in the order of their start."""
-
-
-SIGNS = (
-    (r"OOMKilled", "user", "out of memory: raise the task's row in pipelines/resources.py"),
-    (
-        r"ImagePullBackOff|ErrImagePull|InvalidImageName",
-        "user",
-        "the image cannot be pulled: check its digest and the pull secret",
-    ),
-    (
-        r"CreateContainerConfigError",
-        "user",
-        "a secret or config map that the pod names is not there: `geartrain doctor`",
-    ),
-    (r"exceeded quota|Unschedulable|Insufficient", "infrastructure", "no room on the cluster: wait, or ask for quota"),
-    (
-        r"Evicted|Preempt|NodeLost|node .*(lost|not ready)|pod (was )?deleted|imminent node shutdown",
-        "infrastructure",
-        "the node was lost",
-    ),
-    (
-        r"connection refused|timed? ?out|deadline exceeded|Unavailable|TLS handshake",
-        "infrastructure",
-        "the network or a service did not answer",
-    ),
-)
-"""Signs in a message that say what is behind it, tried after the exit code, in order; source: ours."""
-CODES = {
-    EXIT_USER: ("user", "the stage says what to mend: `geartrain logs`"),
-    EXIT_INFRASTRUCTURE: ("infrastructure", "disk, network or node trouble"),
-    76: ("infrastructure", "waited too long in the queue"),
-    137: ("infrastructure", "killed from outside"),
-    143: ("infrastructure", "told to stop from outside"),
-}
-
-
-def explain(task: str, message: str) -> Reason:
-    """Return what a failure's message means. An exit code says most; out of memory is 137 too, and is no bad luck."""
-    code = re.search(r"exit code (\d+)", message)
-    signs = [(kind, hint) for sign, kind, hint in SIGNS if re.search(sign, message, re.IGNORECASE)]
-    if signs and (code is None or int(code[1]) not in (EXIT_USER, EXIT_INFRASTRUCTURE, 76)):
-        kind, hint = signs[0]
-    elif code is not None and int(code[1]) in CODES:
-        kind, hint = CODES[int(code[1])]
-    elif task.endswith("-driver"):
-        kind, hint = (
-            "infrastructure",
-            "Kubeflow's own node failed; it is not retried by itself (kubeflow/pipelines#14266)",
-        )
-    else:
-        kind, hint = "fault", "not a kind that is known to pass: `geartrain logs` first"
-    return Reason(task, kind, message or "no message", hint)
-
-
-def rows(run: Run) -> list[Row]:
-    """Return the tasks of the pipeline in the order of their start; a driver that failed is one, too."""
-    known = {key: task for task in run.tasks for key in (task.id, task.pod) if key}
-    shown = [task for task in run.tasks if _failed_driver(task) or not (_plumbing(task) or _is_top(task, known))]
-    parents = {task.id: task.parent for task in run.tasks}
-    names = {task.id for task in shown}
-    return [_row(task, known, parents, names) for task in sorted(shown, key=_when)]
-
-
-def _row(task: Task, known: Mapping[str, Task], parents: Mapping[str, str], names: set[str]) -> Row:
-    inner = sorted(_inner(task, known), key=_when)
-    attempts = [node for node in inner if ATTEMPT.fullmatch(node.name)] or [node for node in inner if node.started]
-    failed = [node.error for node in [*reversed(inner), task] if node.state == "FAILED" and node.error]
-    depth, above = 0, parents.get(task.id, "")
-    while above:
-        depth, above = depth + (above in names), parents.get(above, "")
-    ended = task.ended or max((node.ended for node in inner if node.ended), default=None)
-    return Row(
-        name=task.name,
-        state=task.state,
-        depth=depth,
-        started=task.started,
-        ended=ended if task.state not in ("RUNNING", "PENDING") else None,
-        attempts=max(1, len(attempts)),
-        error=failed[0] if failed else task.error,
-        nodes=(task, *inner),
-    )
-
-
-def _inner(task: Task, known: Mapping[str, Task]) -> Iterator[Task]:
-    """Yield the pods of a task. A child may also be the task that comes next: its driver ends the search."""
-    seen = {task.id}
-    waiting = list(task.children)
-    while waiting:
-        child = known.get(waiting.pop())
-        if child is None or child.id in seen or not _plumbing(child) or child.name.endswith("-driver"):
-            continue
-        seen.add(child.id)
-        waiting += child.children
-        yield child
-
-
-def _plumbing(task: Task) -> bool:
-    return PLUMBING.fullmatch(task.name) is not None
-
-
-def _is_top(task: Task, known: Mapping[str, Task]) -> bool:
-    """Tell whether a node stands for the whole workflow: it is named after that, and the root hangs on it."""
-    return any(known[child].name in ("root", "root-driver") for child in task.children if child in known)
-
-
-def _failed_driver(task: Task) -> bool:
-    return task.name.endswith("-driver") and task.state == "FAILED"
-
-
-def _when(task: Task) -> tuple[str, str]:
-    return (task.started.isoformat() if task.started else "9", task.name)
-
-
-def first_failure(run: Run) -> Reason | None:
-    """Return why the task that failed first did; None if nothing failed."""
+    Args:
+        read_log: returns the log of a node, or None; it is asked where the server says no reason, so without it most
+            failures are of unknown kind.
+    """
     failed = [row for row in rows(run) if row.state == "FAILED"]
-    if failed:
-        row = min(failed, key=lambda row: (row.ended.isoformat() if row.ended else "9", row.depth * -1, row.name))
-        return explain(row.name, row.error)
-    return explain("the run itself", run.error) if run.state == "FAILED" else None
+    if not failed:
+        return explain("the run itself", run.error) if run.state == "FAILED" else None
+    row = min(failed, key=lambda row: (row.ended.isoformat() if row.ended else "9", -row.depth, row.name))
+    reason = explain(row.name, row.error)
+    if reason.kind != "fault" or read_log is None:
+        return reason
+    log = read_log(row.pods[-1].pod or row.pods[-1].id)
+    told = evidence(log) if log else ""
+    return explain(row.name, f"{row.error} {told}".strip()) if told else reason
 
 
-def outcome(run: Run) -> int:
+def log_reader(server: Server, run_id: str) -> Callable[[str], str | None]:
+    """Return what reads the log of a run's node; None where there is none, or it cannot be had."""
+
+    def read(node: str) -> str | None:
+        try:
+            return server.node_log(run_id, node)
+        except GeartrainError:
+            return None
+
+    return read
+
+
+def outcome(run: Run, reason: Reason | None) -> int:
     """Return the exit code of a run that has ended: 0; 2 to mend (or cancelled); 75 may pass; 1 anything else."""
     if run.state in ("SUCCEEDED", "SKIPPED"):
         return 0
     if run.state == "CANCELED":
         return EXIT_USER
-    reason = first_failure(run)
     return EXIT_FAULT if reason is None else reason.code
 
 
@@ -254,7 +128,7 @@ def retry(server: Server, run_id: str, *, force: bool) -> Reason | None:
         raise UserError(
             f"run {run_id} has ended as {run.state.lower()}; only a failed run can be retried. Submit anew."
         )
-    reason = first_failure(run)
+    reason = first_failure(run, log_reader(server, run_id))
     if not force and (reason is None or reason.kind != "infrastructure"):
         why = f"{reason.task}: {reason.message} ({reason.hint})" if reason else "nothing says why"
         raise UserError(f"run {run_id} would most likely fail again: {why}. Mend it and submit anew, or give --force.")
@@ -334,12 +208,9 @@ def logs(server: Server, run_id: str, task: str | None) -> Iterator[tuple[str, s
     else:
         chosen = [row for row in table if row.state == "FAILED"] or table
     for row in chosen:
-        pods = [node for node in row.nodes if node.pod and (len(row.nodes) == 1 or node.id != row.nodes[0].id)]
-        for node in pods or row.nodes[:1]:
+        for node in row.pods:
             try:
-                yield f"{row.name} ({node.name}, {node.state.lower()})", server.node_log(run_id, node.pod or node.id)
+                text = server.node_log(run_id, node.pod or node.id)
             except NotFoundError:
-                yield (
-                    f"{row.name} ({node.name}, {node.state.lower()})",
-                    "no log: the pod is gone and none was archived\n",
-                )
+                text = "no log: the pod is gone and none was archived\n"
+            yield f"{row.name} ({node.name}, {node.state.lower()})", text

@@ -13,6 +13,7 @@ from tests.fakes.api_objects import ObjectServer
 from tests.fakes.console import INPUTS, fill, geartrain
 from tests.fakes.kubeflow_server import KubeflowServer
 from tests.fakes.kubernetes_server import Fault, KubernetesServer
+from tests.fakes.nodes import nodes
 from tests.fakes.pipeline import write_pipeline
 
 
@@ -142,23 +143,23 @@ def test_runs_are_listed_newest_first_and_filtered(server):
 
 def test_status_shows_tasks_and_the_first_failure(server):
     run_id = submit().strip()
-    task = {
-        "task_id": "t",
-        "display_name": "policy",
-        "state": "FAILED",
-        "error": {"message": "OOMKilled (exit code 137)"},
-    }
-    server.state.finish(
-        run_id, "FAILED", tasks=[{**task, "start_time": "2026-11-30T12:00:00Z", "end_time": "2026-11-30T12:05:07Z"}]
-    )
+    listed, pods = nodes(("tasks", 1, ("SUCCEEDED",)), ("policy", 12, ("FAILED", "FAILED")))
+    server.state.finish(run_id, "FAILED", tasks=listed)
+    server.state.logs[pods["policy"][1]] = "step 1\ngeartrain.errors.UserError: mend this\n"
     shown = geartrain("status", run_id)
-    assert "✗ policy           failed     5 min 07 s" in shown
-    assert "first failure: policy: OOMKilled (exit code 137)" in shown
+    assert "✓ tasks            succeeded  9 min 00 s\n" in shown
+    assert "✗ policy           failed     9 min 00 s, 1 retry\n" in shown
+    assert "first failure: policy: UserError: mend this\n  user: the stage says" in shown
     record = json.loads(geartrain("status", run_id, "--json"))
-    assert (record["first_failure"]["kind"], record["tasks"][0]["name"]) == ("user", "policy")
-    server.state.logs["t"] = "step 1\n"
-    assert geartrain("logs", run_id) == "== policy (policy, failed)\nstep 1\n"
-    assert "only a failed" not in geartrain("retry", run_id, "--force")
+    assert (record["first_failure"]["kind"], [task["name"] for task in record["tasks"]]) == (
+        "user",
+        ["tasks", "policy"],
+    )
+    shown = geartrain("logs", run_id)
+    assert "== policy (executor(0), failed)\nno log" in shown
+    assert "== policy (executor(1), failed)\nstep 1\n" in shown
+    assert "would most likely fail again: policy: UserError" in geartrain("retry", run_id, code=2)
+    assert "had failed: policy: UserError" in geartrain("retry", run_id, "--force")
     assert "not found" in geartrain("status", "nobody", code=2)
 
 

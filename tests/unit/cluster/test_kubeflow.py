@@ -284,12 +284,13 @@ def test_a_schedule_is_made_as_asked_and_leaves_its_runs_alone_when_it_goes(clie
     assert server.state.recurring == {}
 
 
-def test_a_log_is_read_as_text(client, place, server):
+def test_a_log_is_read_as_text_and_none_is_none_at_once(client, place, server, pauses):
     run = start(client, place)
     server.state.logs["training-1"] = "step 1\nstep 2\n"
     assert client.node_log(run.id, "training-1") == "step 1\nstep 2\n"
-    with pytest.raises(NotFoundError):
-        client.node_log(run.id, "training-2")
+    with pytest.raises(NotFoundError, match="no log of training-2"):
+        client.node_log(run.id, "training-2")  # HTTP 500, on a real server too
+    assert pauses == []
 
 
 @pytest.mark.parametrize("several", [True, False])

@@ -1,65 +1,32 @@
 """Runs for people: what a table of nodes says, why a run failed, how it is ended and retried."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
+from geartrain.cluster import decoding
 from geartrain.cluster.interface import NotFoundError
 from geartrain.cluster.records import Run, Task, UnavailableError
-from geartrain.cluster.runs import cancel, explain, first_failure, logs, outcome, retry, rows, wait
+from geartrain.cluster.runs import cancel, first_failure, log_reader, logs, outcome, retry, wait
+from geartrain.cluster.task_rows import rows
 from geartrain.errors import InfrastructureError, UserError
+from tests.fakes.nodes import at, nodes
 
-START = datetime(2026, 11, 30, 2, 0, tzinfo=UTC)
-
-
-def at(minutes):
-    return START + timedelta(minutes=minutes)
+LAUNCHER = "F1130 02:20:00.000000      42 main.go:49] failed to execute component: "
+MEND, PASSING = LAUNCHER + "exit status 2\n", LAUNCHER + "exit status 75\n"
 
 
-def nodes(*tasks):
-    """The nodes of a run as Argo names them: (name, start, states of the attempts, message of the last)."""
-    made, top = [], ["root-driver"]
-    made.append(Task("wf", "geartrain-x7k2p", "RUNNING", started=at(0), children=("root-driver",), pod="wf"))
-    made.append(Task("root-driver", "root-driver", "SUCCEEDED", started=at(0), pod="p-root-driver", children=("root",)))
-    made.append(Task("root", "root", "RUNNING", started=at(0), children=tuple(f"{name}-driver" for name, *_ in tasks)))
-    for number, (name, start, states, message) in enumerate(tasks):
-        tries = [f"{name}-try{index}" for index in range(len(states))]
-        following = [f"{tasks[number + 1][0]}-driver"] if number + 1 < len(tasks) else []
-        final = states[-1] if states else "FAILED"
-        made.append(
-            Task(
-                f"{name}-driver",
-                f"{name}-driver",
-                "SUCCEEDED",
-                started=at(start),
-                pod=f"p-{name}-driver",
-                children=(name,),
-            )
-        )
-        made.append(Task(name, name, final, started=at(start), ended=at(start + 9), children=(f"{name}-executor",)))
-        made.append(
-            Task(f"{name}-executor", "executor", final, started=at(start), error=message, children=(*tries, *following))
-        )
-        for index, (key, state) in enumerate(zip(tries, states, strict=True)):
-            error = message if state == "FAILED" else ""
-            started = at(start + index)
-            made.append(
-                Task(
-                    key,
-                    f"executor({index})",
-                    state,
-                    error=error,
-                    started=started,
-                    ended=at(start + index + 1),
-                    pod=f"pod-{key}",
-                )
-            )
-    assert top
-    return tuple(made)
+def decoded(state, *tasks):
+    """A run with these tasks, as the server tells it; and the pods of each task."""
+    listed, pods = nodes(*tasks)
+    return decoding.run(
+        {"run_id": "r1", "display_name": "demo", "state": state, "run_details": {"task_details": listed}}
+    ), pods
 
 
-def failed(message="main: Error (exit code 2)", states=("FAILED",), state="FAILED"):
-    return Run("r1", "demo", state, tasks=nodes(("tasks", 1, ("SUCCEEDED",), ""), ("policy", 10, states, message)))
+def failed(*states):
+    """A run whose second task failed."""
+    return decoded("FAILED", ("tasks", 1, ("SUCCEEDED",)), ("policy", 10, states or ("FAILED",)))
 
 
 class Server:
@@ -105,13 +72,20 @@ class Jobs:
 
 
 def test_a_run_is_shown_by_its_tasks_in_order_not_by_kubeflow_s_nodes():
-    table = rows(failed(states=("FAILED", "FAILED", "FAILED")))
+    run, pods = failed("FAILED", "FAILED", "FAILED")
+    table = rows(run)
     assert [(row.name, row.state, row.attempts, row.depth) for row in table] == [
         ("tasks", "SUCCEEDED", 1, 0),
         ("policy", "FAILED", 3, 0),
     ]
-    assert table[1].error == "main: Error (exit code 2)"
+    assert [node.pod for node in table[0].pods] == pods["tasks"]
+    assert [node.pod for node in table[1].pods] == pods["policy"]
     assert table[0].ended - table[0].started == timedelta(minutes=9)
+
+
+def test_a_task_at_work_has_not_ended():
+    run, _ = decoded("RUNNING", ("tasks", 1, ("RUNNING",)))
+    assert [(row.state, row.ended) for row in rows(run)] == [("RUNNING", None)]
 
 
 def test_a_task_that_was_taken_from_the_cache_has_no_pods():
@@ -130,63 +104,69 @@ def test_a_nested_task_is_deeper():
     ]
 
 
+def server_of(run, **texts):
+    server = Server(run)
+    server.texts = texts
+    return server
+
+
+def reason_of(run, texts):
+    server = server_of(run, **texts)
+    return first_failure(run, log_reader(server, "r1"))
+
+
 def test_the_first_failure_counts_not_those_that_followed_from_it():
-    tasks = nodes(("critic", 5, ("FAILED",), "main: Error (exit code 75)"), ("policy", 30, ("FAILED",), "exit code 2"))
-    reason = first_failure(Run("r", "n", "FAILED", tasks=tasks))
+    run, pods = decoded("FAILED", ("critic", 5, ("FAILED",)), ("policy", 30, ("FAILED",)))
+    reason = reason_of(run, {pods["critic"][0]: PASSING, pods["policy"][0]: MEND})
     assert (reason.task, reason.kind, reason.code) == ("critic", "infrastructure", 75)
 
 
+def test_the_log_of_the_last_attempt_says_why_for_the_server_does_not():
+    run, pods = failed("FAILED", "FAILED")
+    assert {task.error for task in run.tasks} == {""}
+    reason = reason_of(run, dict(zip(pods["policy"], [PASSING, MEND], strict=True)))
+    assert (reason.kind, reason.message) == ("user", "(exit status 2)")
+
+
+def test_without_message_and_log_the_reason_is_unknown_and_says_so():
+    reason = reason_of(failed()[0], {})
+    assert (reason.kind, reason.code) == ("fault", 1)
+    assert "no log" in reason.message
+
+
 def test_a_failed_driver_is_shown_and_may_pass():
-    tasks = (Task("d", "policy-driver", "FAILED", error="rpc error: Aborted", started=at(1), ended=at(2), pod="p"),)
-    run = Run("r", "n", "FAILED", tasks=tasks)
+    driver = Task("d", "policy-driver", "FAILED", started=at(1), ended=at(2), pod="p")
+    run = Run("r", "n", "FAILED", tasks=(driver,))
     assert [row.name for row in rows(run)] == ["policy-driver"]
     assert "kubeflow/pipelines#14266" in first_failure(run).hint
-    assert outcome(run) == 75
 
 
 @pytest.mark.parametrize(
-    ("message", "kind"),
+    ("state", "log", "code"),
     [
-        ("main: Error (exit code 2)", "user"),
-        ("main: Error (exit code 75)", "infrastructure"),
-        ("main: Error (exit code 76)", "infrastructure"),
-        ("main: Error (exit code 2): connection refused", "user"),  # the stage knows better than the words
-        ("OOMKilled (exit code 137)", "user"),
-        ("main: Error (exit code 137)", "infrastructure"),
-        ("pod deleted", "infrastructure"),
-        ("The node was low on resource: ephemeral-storage. Evicted", "infrastructure"),
-        ("Back-off: ImagePullBackOff", "user"),
-        ("exceeded quota: geartrain", "infrastructure"),
-        ("main: Error (exit code 1)", "fault"),
-        ("", "fault"),
+        ("SUCCEEDED", "", 0),
+        ("CANCELED", "", 2),
+        ("FAILED", MEND, 2),
+        ("FAILED", PASSING, 75),
+        ("FAILED", LAUNCHER + "exit status 1", 1),
     ],
 )
-def test_what_a_message_means(message, kind):
-    reason = explain("policy", message)
-    assert reason.kind == kind
-    assert reason.hint
+def test_a_run_s_outcome_is_an_exit_code(state, log, code):
+    run, pods = failed()
+    run = Run(run.id, run.name, state, tasks=run.tasks)
+    assert outcome(run, reason_of(run, {pods["policy"][0]: log})) == code
 
 
-@pytest.mark.parametrize(
-    ("run", "code"),
-    [
-        (Run("r", "n", "SUCCEEDED"), 0),
-        (Run("r", "n", "CANCELED"), 2),
-        (failed(), 2),
-        (failed("main: Error (exit code 75)"), 75),
-        (failed("main: Error (exit code 1)"), 1),
-        (Run("r", "n", "FAILED", error="workflow shutdown: Evicted"), 75),
-        (Run("r", "n", "FAILED"), 1),
-    ],
-)
-def test_a_run_s_outcome_is_an_exit_code(run, code):
-    assert outcome(run) == code
+def test_a_run_that_never_had_a_task_says_what_the_server_says():
+    assert outcome(Run("r", "n", "FAILED"), first_failure(Run("r", "n", "FAILED"))) == 1
+    evicted = Run("r", "n", "FAILED", error="workflow shutdown: Evicted")
+    assert outcome(evicted, first_failure(evicted)) == 75
 
 
 def test_waiting_polls_ever_less_often_and_tells_what_changed():
     pauses, said = [], []
-    begun = Run("r1", "demo", "RUNNING", tasks=nodes(("tasks", 1, ("RUNNING",), "")))
-    server = Server(*[begun] * 9, UnavailableError("busy", maybe_done=False), failed())
+    begun, _ = decoded("RUNNING", ("tasks", 1, ("RUNNING",)))
+    server = Server(*[begun] * 9, UnavailableError("busy", maybe_done=False), failed()[0])
     assert wait(server, "r1", sleep=pauses.append, say=said.append).state == "FAILED"
     assert said == ["tasks: running", "tasks: succeeded", "policy: failed"]
     assert pauses == sorted(pauses)
@@ -199,11 +179,12 @@ def test_waiting_gives_up_on_a_server_that_stays_away_and_says_that_the_run_goes
 
 
 def test_only_what_may_pass_is_retried():
-    server = Server(failed("main: Error (exit code 75)"))
+    run, pods = failed()
+    server = server_of(run, **{pods["policy"][0]: PASSING})
     assert retry(server, "r1", force=False).task == "policy"
     assert server.done == [("retry", "r1")]
-    stubborn = Server(failed("main: Error (exit code 2)"))
-    with pytest.raises(UserError, match=r"policy: main: Error \(exit code 2\).*--force"):
+    stubborn = server_of(run, **{pods["policy"][0]: MEND})
+    with pytest.raises(UserError, match=r"policy: \(exit status 2\).*--force"):
         retry(stubborn, "r1", force=False)
     assert stubborn.done == []
     retry(stubborn, "r1", force=True)
@@ -255,11 +236,12 @@ def test_without_the_cluster_the_run_is_ended_and_the_rest_is_named():
 
 
 def test_logs_are_those_of_what_failed_attempt_by_attempt():
-    server = Server(failed(states=("FAILED", "FAILED")))
-    server.texts = {"pod-policy-try0": "first\n", "pod-policy-try1": "second\n", "pod-tasks-try0": "fine\n"}
+    run, pods = failed("FAILED", "FAILED")
+    first, second = pods["policy"]
+    server = server_of(run, **{first: "first\n", second: "second\n", pods["tasks"][0]: "fine\n"})
     assert [text for _, text in logs(server, "r1", None)] == ["first\n", "second\n"]
     assert [text for _, text in logs(server, "r1", "tasks")] == ["fine\n"]
-    del server.texts["pod-policy-try0"]
+    del server.texts[first]
     titles = list(logs(server, "r1", "policy"))
     assert titles[0] == ("policy (executor(0), failed)", "no log: the pod is gone and none was archived\n")
     with pytest.raises(UserError, match="no task 'polcy' that has started; it has: tasks, policy"):
