@@ -41,6 +41,7 @@ Kubeconfig = Annotated[
 ]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, as `geartrain runs` lists it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+INTERRUPTED = 130
 IN_CLUSTER = "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
 TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
 
@@ -136,7 +137,12 @@ def submit(
     print(run.id)
     say(f"{(ui or server.host).rstrip('/')}/#/runs/details/{run.id}")
     if wait:
-        raise typer.Exit(_wait(server, run.id, auto_retry))
+        try:
+            code = _wait(server, run.id, auto_retry)
+        except KeyboardInterrupt:
+            say(f"no longer waiting; the run goes on: geartrain status {run.id}, geartrain cancel {run.id}")
+            code = INTERRUPTED
+        raise typer.Exit(code)
 
 
 def _wait(server: "Kubeflow", run_id: str, retries: int) -> int:

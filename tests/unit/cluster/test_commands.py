@@ -131,6 +131,15 @@ def test_waiting_ends_with_the_outcome_and_retries_only_bad_luck(server, states,
     assert server.count(":retry$") == asked
 
 
+def test_ending_the_wait_leaves_the_run_alone(server, monkeypatch):
+    def interrupt(_seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(operations.time, "sleep", interrupt)
+    submit("--wait", code=130)
+    assert [run["state"] for run in server.state.runs.values()] == ["PENDING"]
+
+
 def test_runs_are_listed_newest_first_and_filtered(server):
     first, second = submit("--name", "one").strip(), submit("--name", "two").strip()
     server.state.finish(first, "FAILED")

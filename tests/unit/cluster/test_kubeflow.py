@@ -249,6 +249,14 @@ def test_an_upload_whose_answer_is_lost_counts(client, package, server):
     assert server.count("upload_version") == 1
 
 
+def test_what_somebody_else_made_first_is_used(client, package, server):
+    for path in ("pipelines", "pipelines/upload_version", "experiments"):
+        server.fail(f"POST .*/{path}$", status=409, after=True)
+    assert client.ensure_version(package).name == package.version_name
+    assert client.ensure_experiment("geartrain") in server.state.experiments
+    assert len(server.state.pipelines) == len(server.state.versions) == len(server.state.experiments) == 1
+
+
 def test_cancelling_is_idempotent_and_retrying_is_not_blind(client, place, server):
     run = start(client, place)
     client.terminate(run.id)

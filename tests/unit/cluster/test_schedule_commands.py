@@ -81,6 +81,10 @@ def test_a_fault_in_the_middle_is_made_up_for_by_the_next_apply(server):
     assert [line.split()[0] for line in schedule("apply").splitlines()] == ["enable"]
 
 
+def test_a_folder_that_is_missing_says_where_schedules_lie(server):
+    assert "Schedules lie in schedules/" in schedule("apply", "--schedules", "elsewhere", code=2)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
