@@ -25,6 +25,16 @@ class RefusedError(Exception):
         self.status, self.message = status, message
 
 
+def rewritten(spec):
+    """A document as the server stores it: parsed, and written by protobuf, which leaves default values out."""
+    if isinstance(spec, dict):
+        written = {key: rewritten(value) for key, value in spec.items()}
+        return {key: value for key, value in written.items() if value not in (False, 0, "", {}, [])}
+    if isinstance(spec, list):
+        return [rewritten(item) for item in spec]
+    return float(spec) if isinstance(spec, int) and not isinstance(spec, bool) else spec
+
+
 class State:
     """One server's memory; `killed` lists the runs that deleting a schedule ended."""
 
@@ -69,7 +79,7 @@ class State:
             "display_name": name,
             "description": description,
             "created_at": created,
-            "pipeline_spec": spec,
+            "pipeline_spec": rewritten(spec),
         }
         return self.versions[version_id]
 
@@ -147,13 +157,13 @@ class State:
 
     def switch(self, recurring_id, enabled):
         item = self._known(self.recurring, recurring_id, "RecurringRun")
-        item.update(mode="ENABLE" if enabled else "DISABLE", status="ENABLED" if enabled else "DISABLED")
+        item["mode"] = "ENABLE" if enabled else "DISABLE"  # the status is the controller's, which reports later
         return {}
 
     def fire(self, recurring_id):
         """Start a run of a schedule, as the controller does when its time has come."""
         item = self.recurring[recurring_id]
-        assert item["status"] == "ENABLED"
+        assert item["mode"] == "ENABLE"
         fields = ("experiment_id", "pipeline_version_reference", "runtime_config", "service_account")
         run = self.create_run({key: item[key] for key in fields if key in item})
         run.update(recurring_run_id=recurring_id, display_name=f"{item['display_name']} run", state="RUNNING")

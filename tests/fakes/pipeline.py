@@ -7,7 +7,16 @@ SPEC = {
     "deploymentSpec": {"executors": {"exec-tasks": {"container": {"image": "geartrain/python:dev", "args": ["x"]}}}},
     "pipelineInfo": {"name": "geartrain"},
     "root": {
-        "dag": {"tasks": {"tasks": {"componentRef": {"name": "comp-tasks"}, "taskInfo": {"name": "tasks"}}}},
+        "dag": {
+            "tasks": {
+                "tasks": {
+                    "componentRef": {"name": "comp-tasks"},
+                    "taskInfo": {"name": "tasks"},
+                    "cachingOptions": {"enableCache": False},
+                    "retryPolicy": {"maxRetryCount": 2},
+                }
+            }
+        },
         "inputDefinitions": {"parameters": {"seed": {"parameterType": "NUMBER_INTEGER"}}},
     },
     "schemaVersion": "2.1.0",

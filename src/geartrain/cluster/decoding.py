@@ -74,7 +74,8 @@ def recurring(item: Mapping[str, Any]) -> Recurring:
         id=str(item.get("recurring_run_id", "")),
         name=str(item.get("display_name", "")),
         cron=str(((item.get("trigger") or {}).get("cron_schedule") or {}).get("cron") or ""),
-        enabled=(item.get("status") or item.get("mode")) in ("ENABLED", "ENABLE"),
+        # the mode is what was asked for; the status is what the controller reported last, and lags behind
+        enabled=(item.get("mode") or item.get("status")) in ("ENABLE", "ENABLED"),
         description=str(item.get("description") or ""),
         created=moment(item.get("created_at")),
         pipeline_id=str(reference.get("pipeline_id") or ""),

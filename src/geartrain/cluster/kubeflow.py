@@ -21,7 +21,7 @@ from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentia
 
 from geartrain.cluster import decoding
 from geartrain.cluster.interface import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from geartrain.cluster.package import Package, spec_digest
+from geartrain.cluster.package import Package, same_content
 from geartrain.cluster.records import Recurring, Run, Server, UnavailableError, Version
 from geartrain.errors import UserError
 
@@ -109,7 +109,7 @@ class Kubeflow:
         for item in self._pages(call, "pipeline_versions", pipeline, filter=wanted):
             if package.version_name in (item.get("display_name"), item.get("name")):
                 version = self.version(pipeline, item["pipeline_version_id"])
-                if spec_digest(version.spec) != package.digest:
+                if not same_content(version.spec, package):
                     raise UserError(
                         f"pipeline version {version.name} ({version.id}) does not hold what its name says: somebody"
                         " uploaded other content under it. Delete that version in Kubeflow, then try again."

@@ -24,6 +24,8 @@ class Package:
     path: Path
     name: str
     digest: str
+    shape: str
+    """Digest of the content without default values, for comparing it with what a server stored; see `same_content`."""
     inputs: Mapping[str, Mapping[str, Any]]
     """Parameter: its `parameterType`, and `defaultValue` or `isOptional` where the pipeline gives one."""
 
@@ -53,7 +55,17 @@ def read_package(path: Path) -> Package:
         parameters = documents[0]["root"].get("inputDefinitions", {}).get("parameters", {})
     except (yaml.YAMLError, UnicodeDecodeError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: not a compiled pipeline ({error}). `geartrain compile` writes one.") from error
-    return Package(path=path, name=name, digest=spec_digest(stored_form(documents)), inputs=parameters)
+    spec = stored_form(documents)
+    return Package(path=path, name=name, digest=spec_digest(spec), shape=spec_digest(_pruned(spec)), inputs=parameters)
+
+
+def same_content(stored: Any, package: Package) -> bool:
+    """Tell whether a stored pipeline is this one.
+
+    The server parses what is uploaded and writes it anew, and protobuf's JSON leaves out what has its default value: so
+    values that are false, 0 or empty are passed over.
+    """
+    return spec_digest(_pruned(stored)) == package.shape
 
 
 def stored_form(documents: list[Any]) -> Any:
@@ -71,6 +83,15 @@ def spec_digest(spec: Any) -> str:
 def canonical(value: Any) -> str:
     """Return `value` as JSON in one spelling: keys sorted, whole numbers without a point."""
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _pruned(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        pruned = {key: _pruned(item) for key, item in value.items()}
+        return {key: item for key, item in pruned.items() if item or item is None}
+    if isinstance(value, list | tuple):
+        return [_pruned(item) for item in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from geartrain.cluster.interface import NotFoundError
-from geartrain.cluster.package import SHORT, Package, canonical, spec_digest
+from geartrain.cluster.package import SHORT, Package, canonical, same_content
 from geartrain.cluster.records import Recurring, Run, Version
 from geartrain.cluster.schedule_file import Schedule
 
@@ -198,30 +198,32 @@ def _current(server: Scheduler, wanted: Wanted, mine: list[Recurring]) -> Recurr
 
 
 def _differences(server: Scheduler, wanted: Wanted, item: Recurring) -> list[str]:
-    """Return what an existing recurring run has otherwise than git, whatever its name says."""
+    """Return what an existing recurring run has otherwise than git, whatever its name says.
+
+    Parameters are compared by the hash in the description: nobody can change those of a recurring run, and a server
+    that sends them back in another form must not look like drift for ever.
+    """
     goal = wanted.recurring
+    told, ours = facts(item), facts(goal)
     pairs: dict[str, tuple[Any, Any]] = {
         "cron": (item.cron, goal.cron),
         "max_concurrency": (item.max_concurrency, goal.max_concurrency),
         "no_catchup": (item.no_catchup, goal.no_catchup),
-        "service account": (item.service_account, goal.service_account),
-        "platform": (facts(item).get("platform"), wanted.platform),
+        "service account": (item.service_account or goal.service_account, goal.service_account),
+        **{key: (told.get(key), ours[key]) for key in ("platform", "parameters", "pipeline")},
     }
     found = [f"{key} {old} -> {new}" for key, (old, new) in pairs.items() if old != new]
-    if canonical(dict(item.parameters)) != canonical(dict(goal.parameters)):
-        found.append("parameters")
-    stored = stored_digest(server, item)
-    if stored != wanted.package.digest:
-        found.append(f"pipeline {(stored or 'deleted')[:SHORT]} -> {wanted.package.digest[:SHORT]}")
+    if told.get("pipeline") == ours["pipeline"] and not _is_stored(server, wanted, item):
+        found.append("the stored pipeline is gone, or is not what its name says")
     return found
 
 
-def stored_digest(server: Scheduler, item: Recurring) -> str | None:
-    """Return the digest of the pipeline version that a recurring run is pinned to, by its content; None if deleted."""
+def _is_stored(server: Scheduler, wanted: Wanted, item: Recurring) -> bool:
+    """Tell whether the version that a recurring run is pinned to is there and holds what git has."""
     try:
-        return spec_digest(server.version(item.pipeline_id, item.version_id).spec)
+        return same_content(server.version(item.pipeline_id, item.version_id).spec, wanted.package)
     except NotFoundError:
-        return None
+        return False
 
 
 def _why_new(server: Scheduler, wanted: Wanted | None, others: list[Recurring]) -> str:

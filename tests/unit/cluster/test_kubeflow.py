@@ -283,6 +283,7 @@ def test_a_schedule_is_made_as_asked_and_leaves_its_runs_alone_when_it_goes(clie
     made = schedule(client, place)
     assert (made.max_concurrency, made.no_catchup, made.enabled) == (1, True, True)
     client.disable(made.id)
+    assert server.state.recurring[made.id]["status"] == "ENABLED"  # the controller has not reported yet
     assert [item.enabled for item in client.list_recurring(experiment=place[1])] == [False]
     client.enable(made.id)
     server.state.fire(made.id)
