@@ -179,7 +179,9 @@ def _plan_one(server: Scheduler, name: str, wanted: Wanted | None, mine: list[Re
         yield Action("disable", name, current.name, "git says enabled: false", current.id)
     if goal is not None and on and (current is None or not current.enabled):
         paused = current is not None and not any(item.enabled for item in others)
-        reason = "it is off on the server, git says enabled: true" if paused else "takes over"
+        reason = (
+            "it is off on the server, git says enabled: true" if paused else "takes over" if others else "it is new"
+        )
         yield Action("enable", name, goal.name, reason, "" if current is None else current.id)
     if current is not None and current.enabled == on:
         yield Action("keep", name, current.name, "as in git" if on else "off, as in git", current.id)

@@ -1,9 +1,13 @@
 """A compiled pipeline: one name per content, parameters that fit, differences that can be read."""
 
+from pathlib import Path
+
 import pytest
 import yaml
+from google.protobuf import json_format, struct_pb2
+from kfp.pipeline_spec import pipeline_spec_pb2
 
-from geartrain.cluster.package import SIZE_LIMIT, arguments, differences, read_package, spec_digest
+from geartrain.cluster.package import SIZE_LIMIT, arguments, differences, read_package, same_content, spec_digest
 from geartrain.errors import UserError
 from tests.fakes.pipeline import SPEC, write_pipeline
 
@@ -19,6 +23,22 @@ def test_the_name_depends_on_content_and_not_on_layout(tmp_path):
 def test_numbers_are_what_protobuf_makes_of_them():
     assert spec_digest({"retries": 2, "factor": 2.0}) == spec_digest({"factor": 2, "retries": 2.0})
     assert spec_digest({"on": True}) != spec_digest({"on": 1})
+
+
+def test_the_real_pipeline_is_known_again_after_protobuf_wrote_it_anew():
+    golden = Path(__file__).parents[2] / "deploy/golden/training.yaml"
+    package = read_package(golden)
+    documents = list(yaml.safe_load_all(golden.read_text()))
+    parsed = json_format.ParseDict(documents[0], pipeline_spec_pb2.PipelineSpec())
+    # as the server: into a message, out as JSON, and through a Struct, which knows no integers
+    written = json_format.ParseDict(json_format.MessageToDict(parsed), struct_pb2.Struct())
+    stored = json_format.MessageToDict(written)
+    if len(documents) > 1:
+        stored = {"pipeline_spec": stored, "platform_spec": documents[1]}
+    assert same_content(stored, package)
+    other = read_package(golden)
+    stored.get("pipeline_spec", stored)["root"]["dag"]["tasks"].popitem()
+    assert not same_content(stored, other)
 
 
 @pytest.mark.parametrize("text", ["", "just text", "a: [", "pipelineInfo: {name: x}\n", "- 1\n"])
