@@ -116,3 +116,35 @@ $(PEERS)/.ready: .venv/.ready requirements/peers.txt requirements/verl.txt
 	@VIRTUAL_ENV=$(CURDIR)/$(PEERS) uv pip install --quiet --no-deps -r requirements/peers.txt
 	@VIRTUAL_ENV=$(CURDIR)/$(PEERS) uv pip install --quiet --no-deps --require-hashes -r requirements/verl.txt
 	@touch $@
+
+# --- images and manifests ---------------------------------------------------------------------------------------------
+OVERLAYS := $(notdir $(wildcard k8s/overlays/*))
+TARGETS ?= cpu gpu
+CYCLONEDX := 7.5.0
+IMAGE_EXTRAS ?= --extra pipeline
+IMAGE_PINS = env -u UV_FIND_LINKS uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+  --generate-hashes --no-annotate --no-header --constraint requirements/lock.txt
+IMAGE_HEADER := \# Pinned with hashes for the images: \"make image-lock\" made this from pyproject.toml and image.in.
+
+.PHONY: manifests images images-check image-lock
+
+manifests: setup  ## render the Kubernetes manifests of every overlay into build/manifests
+	@mkdir -p build/manifests
+	@for name in $(OVERLAYS); do kubectl kustomize k8s/overlays/$$name > build/manifests/$$name.yaml; done
+	@ls build/manifests/*.yaml
+
+images:  ## build the container images (TARGETS="cpu gpu", ENGINE=podman, BASE=..., WHEELS=...)
+	@k8s/images/build $(TARGETS)
+
+images-check:  ## run the built CPU image as a cluster would: nobody, read-only root, no network
+	@k8s/images/check cpu
+
+image-lock: .venv/.ready  ## resolve what the images hold into requirements/image*.txt; after `make lock`
+	@mkdir -p build
+	@$(IMAGE_PINS) $(IMAGE_EXTRAS) pyproject.toml requirements/image.in --output-file build/image.txt
+	@for part in image image-gpu; do echo "$(IMAGE_HEADER)" > requirements/$$part.txt; done
+	@awk '/^[a-z]/ { gpu = $$0 ~ /^(torch==|triton==|nvidia-|cuda-)/ } \
+	  { print >> (gpu ? "requirements/image-gpu.txt" : "requirements/image.txt") }' build/image.txt
+	@for part in build sbom; do echo "$(IMAGE_HEADER)" > requirements/image-$$part.txt; done
+	@grep '^setuptools==' requirements/lock.txt | $(IMAGE_PINS) - >> requirements/image-build.txt
+	@echo "cyclonedx-bom==$(CYCLONEDX)" | $(IMAGE_PINS) - >> requirements/image-sbom.txt
