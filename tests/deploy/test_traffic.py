@@ -1,0 +1,131 @@
+"""The network is closed but for what a run needs: the rendered NetworkPolicies, evaluated between pods."""
+
+from typing import Any
+
+import pytest
+
+from tests.deploy.rendering import OVERLAYS, one, overlay
+from tests.deploy.traffic import Address, Endpoint, Pod, matches, reaches
+
+METRICS = 9464
+API_SERVER = Address("10.96.0.1")
+BUCKET = Address("52.219.170.10")
+CLOUD_METADATA = Address("169.254.169.254")
+DNS = Pod("kube-system", {"k8s-app": "kube-dns"})
+PIPELINES = Pod("kubeflow", {"app": "ml-pipeline"})
+RECORDS = Pod("kubeflow", {"component": "metadata-grpc-server"})
+KFP_STORE = Pod("kubeflow", {"app": "seaweedfs"})
+DATABASE = Pod("kubeflow", {"app": "mysql"})
+PROMETHEUS = Pod("monitoring", {"app.kubernetes.io/name": "prometheus"})
+STRANGER = Pod("default", {})
+
+
+def _namespace(name: str) -> str:
+    (found,) = [found for found in overlay(name) if found["kind"] == "Namespace"]
+    return found["metadata"]["name"]
+
+
+def _policies(*names: str) -> list[dict[str, Any]]:
+    return [found for name in names for found in overlay(name) if found["kind"] == "NetworkPolicy"]
+
+
+def _trainer(name: str) -> Pod:
+    """A pod as JobSet makes it from the rendered runtime."""
+    job = one(overlay(name), "TrainingRuntime", "geartrain-torch")["spec"]["template"]["spec"]["replicatedJobs"][0]
+    template = job["template"]["spec"]["template"]
+    labels = {**template["metadata"]["labels"], "jobset.sigs.k8s.io/jobset-name": "policy-0123456789"}
+    (container,) = template["spec"]["containers"]
+    return Pod(_namespace(name), labels, {port["name"]: port["containerPort"] for port in container["ports"]})
+
+
+def _step(name: str) -> Pod:
+    return Pod(_namespace(name), {"workflows.argoproj.io/workflow": "geartrain-x7k2p"})
+
+
+def _reaper(name: str) -> Pod:
+    job = one(overlay(name), "CronJob", "geartrain-reaper")["spec"]["jobTemplate"]
+    return Pod(_namespace(name), job["spec"]["template"]["metadata"]["labels"])
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_training_pods_reach_each_other_and_nobody_else(name: str) -> None:
+    policies, trainer = _policies(name), _trainer(name)
+    assert reaches(policies, trainer, trainer, 29500)
+    assert reaches(policies, trainer, DNS, 53, "UDP")
+    refused: list[tuple[Endpoint, int]] = [
+        (API_SERVER, 443),
+        (CLOUD_METADATA, 80),
+        (CLOUD_METADATA, 443),
+        (PIPELINES, 8888),
+        (RECORDS, 8080),
+        (STRANGER, 443),
+        (DNS, 443),
+        (_step(name), 8080),
+    ]
+    assert [target for target, port in refused if reaches(policies, trainer, target, port)] == []
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_steps_reach_both_apis_and_the_records(name: str) -> None:
+    policies, step = _policies(name), _step(name)
+    for target, port in ((API_SERVER, 443), (PIPELINES, 8887), (PIPELINES, 8888), (RECORDS, 8080)):
+        assert reaches(policies, step, target, port)
+    for target, port in ((DATABASE, 3306), (_trainer(name), 29500), (STRANGER, 443), (CLOUD_METADATA, 80)):
+        assert not reaches(policies, step, target, port)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_reaper_reaches_both_apis_only(name: str) -> None:
+    policies, reaper = _policies(name), _reaper(name)
+    assert reaches(policies, reaper, API_SERVER, 6443)
+    assert reaches(policies, reaper, PIPELINES, 8888)
+    for target, port in ((PIPELINES, 8887), (RECORDS, 8080), (BUCKET, 443), (_trainer(name), METRICS)):
+        assert not reaches(policies, reaper, target, port)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_only_prometheus_comes_in_and_only_for_metrics(name: str) -> None:
+    policies, trainer = _policies(name), _trainer(name)
+    assert reaches(policies, PROMETHEUS, trainer, METRICS)
+    assert not reaches(policies, PROMETHEUS, trainer, 29500)
+    assert not reaches(policies, Pod("monitoring", {}), trainer, METRICS)
+    for pod in (STRANGER, PIPELINES, _step(name), _reaper(name)):
+        assert not reaches(policies, pod, trainer, METRICS)
+        assert not reaches(policies, pod, _reaper(name), 80)
+
+
+def test_stores_are_reached_where_the_overlay_has_them() -> None:
+    assert reaches(_policies("dev"), _step("dev"), KFP_STORE, 8333)
+    assert not reaches(_policies("dev"), _step("dev"), BUCKET, 443)
+    assert not reaches(_policies("dev"), _trainer("dev"), KFP_STORE, 8333)  # its work lies on a volume
+    for name in ("prod", "team"):
+        for pod in (_step(name), _trainer(name)):
+            assert reaches(_policies(name), pod, BUCKET, 443)
+            assert not reaches(_policies(name), pod, BUCKET, 80)
+            assert not reaches(_policies(name), pod, KFP_STORE, 8333)
+
+
+def test_a_team_reaches_no_other_team() -> None:
+    # artifacts of another namespace were readable through Kubeflow's UI (kubeflow/pipelines#9889)
+    policies = _policies("prod", "team")
+    assert not reaches(policies, _trainer("team"), _trainer("prod"), 29500)
+    assert not reaches(policies, _trainer("prod"), _trainer("team"), METRICS)
+    assert not reaches(policies, _step("team"), _trainer("prod"), 29500)
+
+
+def test_metrics_port_has_one_number() -> None:
+    job = one(overlay("prod"), "TrainingRuntime", "geartrain-torch")["spec"]["template"]["spec"]["replicatedJobs"][0]
+    (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+    told = {entry["name"]: entry.get("value") for entry in container["env"]}["GEARTRAIN_METRICS_PORT"]
+    assert _trainer("prod").ports == {"metrics": METRICS} == {"metrics": int(told)}
+    monitor = one(overlay("prod"), "PodMonitor", "geartrain-training")["spec"]
+    assert [endpoint["port"] for endpoint in monitor["podMetricsEndpoints"]] == ["metrics"]
+    assert matches(monitor["selector"], _trainer("prod").labels)
+
+
+def test_without_a_policy_everything_is_open() -> None:
+    # the evaluator itself: what the policies above refuse is refused by them
+    assert reaches([], _trainer("prod"), CLOUD_METADATA, 80)
+    assert reaches([], STRANGER, _trainer("prod"), 29500)
+    with pytest.raises(ValueError, match="NotIn"):
+        matches({"matchExpressions": [{"key": "a", "operator": "NotIn"}]}, {})
