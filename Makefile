@@ -8,7 +8,9 @@ UV_VERSION := 0.13.9
 BIN := .venv/bin
 WORKERS ?= 2
 PEERS := .venv-peers
+NODES := .venv-nodes
 LOCK_HEADER := \# Every package, pinned: "make lock" made this from pyproject.toml. torch carries no +cpu suffix, so any build fits.
+NODES_HEADER := \# What the extra nodes adds to lock.txt: \"make lock\" made this from pyproject.toml.
 PEERS_HEADER := \# What the extra peers adds to lock.txt: \"make lock\" made this from pyproject.toml.
 
 # uv does not read pip's settings: hand on the folder of local wheels, if pip has one.
@@ -26,7 +28,7 @@ export DVC_NO_ANALYTICS := 1
 export HF_HUB_OFFLINE := 1
 
 .PHONY: help setup demo smoke report test test-fast lint format types imports kfp golden smollm2 parity
-.PHONY: lock clean forget
+.PHONY: nodes test-nodes lock clean forget
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,14 +80,25 @@ smollm2: setup  ## run the pipeline on SmolLM2-135M (downloads 93 MB of weights)
 parity: $(PEERS)/.ready  ## compare our losses and advantages with TRL's and verl's own code (adds 70 MB)
 	@OMP_NUM_THREADS=1 $(PEERS)/bin/python -m pytest -n 0 tests/parity
 
-lock: .venv/.ready  ## resolve the pins of pyproject.toml into requirements/lock.txt and peers.txt
+nodes: $(NODES)/.ready  ## make .venv-nodes: .venv and DeepSpeed, for a policy on several ranks
+
+test-nodes: $(NODES)/.ready  ## run the policy stage on two nodes: network namespaces, torchrun, ZeRO (needs root)
+	@OMP_NUM_THREADS=1 $(NODES)/bin/python -m pytest -n 0 tests/nodes
+
+lock: .venv/.ready  ## resolve the pins of pyproject.toml into requirements/lock.txt, nodes.txt and peers.txt
 	@uv pip compile --quiet --python-version 3.11 --extra pipeline --extra dev --upgrade-package torch pyproject.toml \
 	  --custom-compile-command "make lock" --output-file requirements/lock.txt
 	@sed -i -e 's/^\(torch==[0-9.]*\)+cpu$$/\1/' -e '1,2c $(LOCK_HEADER)' requirements/lock.txt
-	@echo "$(PEERS_HEADER)" > requirements/peers.txt
-	@uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --constraint requirements/lock.txt \
-	  --extra pipeline --extra dev --extra peers pyproject.toml \
-	  | sed 's/+cpu$$//' | grep -vxFf requirements/lock.txt >> requirements/peers.txt
+	@$(call added,nodes,$(NODES_HEADER))
+	@$(call added,peers,$(PEERS_HEADER))
+
+# What one more extra adds to the lock, under a header.
+define added
+echo "$(2)" > requirements/$(1).txt; \
+uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --constraint requirements/lock.txt \
+  --extra pipeline --extra dev --extra $(1) pyproject.toml \
+  | sed 's/+cpu$$//' | grep -vxFf requirements/lock.txt >> requirements/$(1).txt
+endef
 
 clean:  ## remove caches and compiled files (keeps .venv, data, models, runs)
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
@@ -108,11 +121,21 @@ forget: clean  ## remove every result as well: data sets, models, reports, runs,
 	@VIRTUAL_ENV=$(CURDIR)/.venv uv pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-# The peers lie over .venv, which this one reads through a .pth: they add what we lack and can move no pin of ours.
+# An environment over .venv, which it reads through a .pth: it adds what we lack and can move no pin of ours.
+define over
+test -x $(1)/bin/python || $(BIN)/python -m venv --without-pip $(1); \
+echo "import site; site.addsitedir('$(CURDIR)/.venv/lib/python3.11/site-packages')" \
+  > $(1)/lib/python3.11/site-packages/geartrain_setup.pth
+endef
+
+$(NODES)/.ready: .venv/.ready requirements/nodes.txt
+	@$(call over,$(NODES))
+	@VIRTUAL_ENV=$(CURDIR)/$(NODES) uv pip install --quiet --compile-bytecode --no-deps --no-build-isolation-package deepspeed \
+	  -r requirements/nodes.txt
+	@touch $@
+
 $(PEERS)/.ready: .venv/.ready requirements/peers.txt requirements/verl.txt
-	@test -x $(PEERS)/bin/python || $(BIN)/python -m venv --without-pip $(PEERS)
-	@echo "import site; site.addsitedir('$(CURDIR)/.venv/lib/python3.11/site-packages')" \
-	  > $(PEERS)/lib/python3.11/site-packages/geartrain_setup.pth
+	@$(call over,$(PEERS))
 	@VIRTUAL_ENV=$(CURDIR)/$(PEERS) uv pip install --quiet --no-deps -r requirements/peers.txt
 	@VIRTUAL_ENV=$(CURDIR)/$(PEERS) uv pip install --quiet --no-deps --require-hashes -r requirements/verl.txt
 	@touch $@
