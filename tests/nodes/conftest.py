@@ -70,7 +70,7 @@ class Job:
 
     folder: Path
     nodes: int
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> "Job":
         """Start torchrun on every node; with one, the stage itself."""
@@ -85,12 +85,10 @@ class Job:
                 run = [sys.executable, "-m", "torch.distributed.run", *size, *stage]
                 command = ["ip", "netns", "exec", NAMES[node], *run]
                 environment["GLOO_SOCKET_IFNAME"] = CABLE[node]
-            log = (self.folder / f"node-{node}.log").open("a")
-            self.processes.append(
-                subprocess.Popen(
-                    command, env=dict(environment), stdout=log, stderr=log, text=True, start_new_session=True
+            with (self.folder / f"node-{node}.log").open("a") as log:
+                self.processes.append(
+                    subprocess.Popen(command, env=dict(environment), stdout=log, stderr=log, start_new_session=True)
                 )
-            )
         return self
 
     def wait(self) -> list[int]:

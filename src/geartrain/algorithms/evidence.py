@@ -23,6 +23,9 @@ class TeacherView:
     """Nats, of the teacher's own distribution."""
     divergence_NT: Tensor | None = None
     """Student's distribution against the teacher's, see `saliency`."""
+    masked_NT: Tensor | None = None
+    """bool; tokens of values that are masked in what the teacher reads: that it would say otherwise there is the mask's
+    doing, not the student's fault. None means none."""
     scored_N: Tensor | None = None
     """bool; False where the teacher had nothing to add, or no room for it. None means all True."""
 

@@ -75,7 +75,9 @@ def by_siblings(
     assert teacher.divergence_NT is not None, "the recipe needs a divergence"
     assert teacher.entropy_NT is not None, "the recipe needs the teacher's entropy"
     scored_NT = evidence.mask_NT & _scored(teacher, evidence)
-    salient_NT = _shared(saliency(teacher.divergence_NT, scored_NT), teacher.entropy_NT, evidence, settings)
+    own_NT = torch.zeros_like(scored_NT) if teacher.masked_NT is None else teacher.masked_NT
+    salient_NT = saliency(teacher.divergence_NT, scored_NT & ~own_NT)
+    salient_NT = _shared(salient_NT, teacher.entropy_NT, evidence, settings).masked_fill(own_NT, 0.0)
     return torch.where(scored_NT, 1.0 + float(settings["gamma"]) * salient_NT, 1.0)
 
 

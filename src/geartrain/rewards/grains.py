@@ -1,28 +1,16 @@
 """Rewards below the episode: by turn (step grain) and by sampled token (token grain).
 
-Token rewards lie on the ids as they were sampled. What a token covers is found
-by decoding prefixes of those ids, never by tokenising the text again
-(rl-faults B1, D9).
+Token rewards lie on the ids as they were sampled (`models.spans`).
 """
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
+from geartrain.models.spans import Decoder, covering, token_ends
 from geartrain.rewards.grounding import UNGROUNDED_REWARD, ungrounded
 from geartrain.trajectory import Trajectory, Turn
 
 FAULT_REWARD = -1.0
 """Token reward of the token in which a rejected message goes wrong."""
-
-
-class Decoder(Protocol):
-    """What is asked of a tokenizer."""
-
-    def decode(self, token_ids: list[int], skip_special_tokens: bool = False) -> str:
-        """Return the text of ids."""
-        ...
 
 
 def with_grains(trajectory: Trajectory, decoder: Decoder, *, invalid_call_reward: float) -> Trajectory:
@@ -96,33 +84,8 @@ def token_rewards(turn: Turn, decoder: Decoder, seen: str) -> tuple[float, ...]:
         return ()
     rewards = [0.0] * len(ends)
     for start, stop in spans:
-        for index in range(_covering(ends, start), _covering(ends, stop - 1) + 1):
+        for index in range(covering(ends, start), covering(ends, stop - 1) + 1):
             rewards[index] = UNGROUNDED_REWARD
     if position is not None and position >= 0:
-        rewards[_covering(ends, position)] = FAULT_REWARD
+        rewards[covering(ends, position)] = FAULT_REWARD
     return tuple(rewards) if any(rewards) else ()
-
-
-def token_ends(ids: Sequence[int], text: str, decoder: Decoder) -> list[int] | None:
-    """Return for each sampled id how many characters of `text` are complete once it is read.
-
-    A character spread over several tokens is complete with the last of them.
-    None when `text` is not what the ids say.
-    """
-    whole = decoder.decode(list(ids), skip_special_tokens=False)
-    offset = whole.find(text)
-    if offset < 0:
-        return None
-    ends = []
-    done = 0
-    for index in range(len(ids)):
-        decoded = decoder.decode(list(ids[: index + 1]), skip_special_tokens=False)
-        while done < min(len(decoded), len(whole)) and decoded[done] == whole[done]:
-            done += 1
-        ends.append(min(max(done - offset, 0), len(text)))
-    return ends
-
-
-def _covering(ends: Sequence[int], position: int) -> int:
-    """Return the token in which character `position` is complete; the last one for a position past the end."""
-    return min(bisect_right(ends, position), len(ends) - 1)

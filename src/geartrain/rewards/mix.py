@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
+from geartrain.models.spans import Decoder
 from geartrain.rewards.channel import Channel, Tasks, ask
 from geartrain.rewards.fusion import fuse_group
-from geartrain.rewards.grains import Decoder, with_grains
+from geartrain.rewards.grains import with_grains
 from geartrain.rewards.learned import Learned
 from geartrain.rewards.outcome import NotApplicable, Outcome, count_missing, raw
 from geartrain.rewards.verified import PROGRESS_WEIGHT, Verified

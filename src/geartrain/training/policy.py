@@ -85,6 +85,7 @@ class PolicyTrainer:
             policy.model,
             iterations=section.iterations,
             microbatch_tokens=section.microbatch_tokens,
+            decoder=policy.tokenizer,
             ranks=ranks,
         )
         if not section.train_embeddings:

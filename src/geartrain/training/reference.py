@@ -12,12 +12,18 @@ Source: SGCD, arXiv:2606.12634; the rules: ours.
 import re
 from collections.abc import Sequence
 
+import torch
+from torch import Tensor
+
+from geartrain.models.spans import Decoder, covering, token_ends
 from geartrain.trajectory import Trajectory, Turn
 
 MASK = "<...>"
 SUCCESSES, FAILURES = 2, 2
 """Siblings that are summarised of each outcome: the shortest successes, the longest failures."""
 _LITERAL = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|[\w.+-]+@[\w.-]+|\b\d+(?:[.:-]\d+)*\b")
+_SPOKEN = re.compile(r"'(?:[^']|'')*'|\\\".*?\\\"|[\w.+-]+@[\w.-]+|\b\d+(?:[.:-]\d+)*\b")
+"""Literals in a message: a call is JSON, where a double quote within a value is escaped."""
 _KEPT = 160
 """Characters of one call."""
 
@@ -52,6 +58,21 @@ def choose(siblings: Sequence[Trajectory]) -> list[Trajectory]:
 def sanitise(text: str) -> str:
     """Return text with every literal masked: quoted strings, numbers, dates, addresses."""
     return _LITERAL.sub(MASK, text)
+
+
+def literal_tokens(trajectory: Trajectory, decoder: Decoder) -> Tensor:
+    """Return which sampled tokens write a value that the reference masks, bool [T].
+
+    The teacher reads a mask there, so it would write anything: no credit hangs on these tokens.
+    """
+    found_T = torch.zeros(len(trajectory.token_ids()), dtype=torch.bool)
+    for turn, (first, _) in zip(trajectory.turns, trajectory.action_spans(), strict=True):
+        spans = [match.span() for match in _SPOKEN.finditer(turn.action_text)]
+        ends = token_ends(turn.action_ids, turn.action_text, decoder) if spans else None
+        for start, stop in spans if ends is not None else ():
+            assert ends is not None
+            found_T[first + covering(ends, start) : first + covering(ends, stop - 1) + 1] = True
+    return found_T
 
 
 def _goals(trajectory: Trajectory) -> list[str]:

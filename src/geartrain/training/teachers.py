@@ -24,9 +24,11 @@ from geartrain.algorithms.evidence import Settings, TeacherView
 from geartrain.algorithms.recipe import Recipe
 from geartrain.algorithms.saliency import with_observed, with_tail
 from geartrain.algorithms.schedule import snapshot_due
+from geartrain.models.spans import Decoder
 from geartrain.ranks import ALONE, Ranks
 from geartrain.training.batch import TokenSequence, make_sequence
 from geartrain.training.features import FrozenScores, frozen_pass
+from geartrain.training.reference import literal_tokens
 from geartrain.trajectory import Trajectory
 
 SHARE = 0.25
@@ -59,10 +61,11 @@ class Teachers:
         *,
         iterations: int,
         microbatch_tokens: int,
+        decoder: Decoder,
         ranks: Ranks = ALONE,
     ) -> None:
         self._kind, self._settings, self._iterations = recipe.teacher, settings, iterations
-        self._student, self._budget, self._ranks = model, microbatch_tokens, ranks
+        self._student, self._budget, self._ranks, self._decoder = model, microbatch_tokens, ranks, decoder
         self.model = frozen_copy(model) if self._kind in ("ema", "snapshot") else None
         """Weights of its own; None where the teacher is the policy itself."""
         self._next: dict[str, Tensor] | None = None
@@ -155,7 +158,8 @@ class Teachers:
             return TeacherView(logprob_NT, scored_N=known)
         entropy = [zero if s.entropy_T is None else s.entropy_T for s, zero in zip(filled, nothing, strict=True)]
         divergence_NT = _pad(self._divergence(trajectories, sequences, scores, nothing))
-        return TeacherView(logprob_NT, _pad(entropy), divergence_NT, known)
+        masked_NT = _pad([literal_tokens(trajectory, self._decoder) for trajectory in trajectories])
+        return TeacherView(logprob_NT, _pad(entropy), divergence_NT, masked_NT, known)
 
     def _divergence(
         self,

@@ -288,3 +288,28 @@ def test_denominators():
 def test_needs():
     assert {name for name, recipe in RECIPES.items() if recipe.needs_critic} == {"sgcd_s", "gear_a_sgcd"}
     assert {name for name, recipe in RECIPES.items() if recipe.learns_mixture} == {"gear_a", "gear_a_sgcd"}
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe.teacher == "siblings"])
+@pytest.mark.parametrize("boundaries", ["adaptive", "none"])
+def test_values_that_the_teacher_cannot_read_earn_no_credit(name, boundaries):
+    # SGCD-P3: at a masked literal the teacher differs because of the mask
+    evidence = _evidence(name)
+    masked = torch.zeros_like(evidence.mask_NT)
+    masked[:, 3:6] = True
+    spike = evidence.teacher.divergence_NT.masked_fill(masked, 99.0)
+    blind = replace(evidence, teacher=replace(evidence.teacher, divergence_NT=spike, masked_NT=masked))
+    settings = {"boundaries": boundaries, "normalise": False}
+    found, seeing = (
+        _assign(name, e, **settings).weight_NT
+        for e in (blind, replace(blind, teacher=replace(blind.teacher, masked_NT=None)))
+    )
+    inside = masked & evidence.mask_NT
+    assert found[inside].eq(1.0).all()
+    assert seeing[inside].max() > 1.5
+    # nor do they set the scale of the others
+    calm = evidence.teacher.divergence_NT.masked_fill(masked, 0.0)
+    expected = _assign(name, replace(evidence, teacher=replace(evidence.teacher, divergence_NT=calm)), **settings)
+    outside = evidence.mask_NT & ~masked
+    if boundaries == "none":
+        assert torch.equal(found[outside], expected.weight_NT[outside])

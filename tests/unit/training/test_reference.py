@@ -1,8 +1,10 @@
 """What a teacher is told of a task's siblings: both outcomes, in five fields, and no value to copy (SGCD-P)."""
 
+from dataclasses import replace
+
 import pytest
 
-from geartrain.training.reference import FAILURES, MASK, SUCCESSES, sanitise, summarise
+from geartrain.training.reference import FAILURES, MASK, SUCCESSES, literal_tokens, sanitise, summarise
 from geartrain.trajectory import ToolCall, ToolResult, Trajectory, Turn
 
 
@@ -64,3 +66,39 @@ def test_no_literal_passes(literal):
     assert sanitise(f"before {literal} after") == f"before {MASK} after"
     told = summarise([_trajectory(0, _turn("query", sql=f"x = {literal}"), success=True), BAD])
     assert literal not in told
+
+
+class Letters:
+    """A tokenizer of one character per id."""
+
+    def decode(self, token_ids, skip_special_tokens=False):
+        return "".join(map(chr, token_ids))
+
+
+def _said(*messages):
+    turns = [Turn([9, 9], [ord(c) for c in m], [-1.0] * len(m), m, None, ToolResult("")) for m in messages]
+    return Trajectory("t", "f", "t", 0, 0, 0, 1.0, turns, True, 1.0, "finished")
+
+
+@pytest.mark.parametrize(
+    ("message", "literals"),
+    [
+        ('{"name": "query", "arguments": {"sql": "SELECT a FROM b"}}', ""),
+        ("""{"sql": "WHERE x = 'Rio' AND y > 10"}""", "'Rio'10"),
+        ("""{"sql": "x = \\"Rio\\" OR z = 2010-05"}""", '\\"Rio\\"2010-05'),
+        ('{"to": "jane@shop.example", "limit": 5}', "jane@shop.example5"),
+        ("""{"sql": "x = 'it''s'"}""", "'it''s'"),
+    ],
+)
+def test_tokens_of_masked_values_are_those_of_the_literals(message, literals):
+    played = _said("look", message)
+    found = literal_tokens(played, Letters())
+    ids = played.token_ids()
+    assert "".join(chr(ids[place]) for place in found.nonzero()[:, 0].tolist()) == literals
+    assert not found[: 2 + len("look") + 2].any()  # prompts, and a message without a value
+
+
+def test_a_message_that_is_not_what_its_ids_say_has_no_such_tokens():
+    played = _said("x = 5")
+    turn = replace(played.turns[0], action_text="y = 7")
+    assert not literal_tokens(replace(played, turns=[turn]), Letters()).any()

@@ -35,7 +35,8 @@ def played(policy):
 
 def _teachers(policy, recipe, **settings):
     model = copy.deepcopy(policy.model)
-    return Teachers(RECIPES[recipe], settings_of(recipe, settings), model, iterations=10, microbatch_tokens=64), model
+    options = {"iterations": 10, "microbatch_tokens": 64, "decoder": policy.tokenizer}
+    return Teachers(RECIPES[recipe], settings_of(recipe, settings), model, **options), model
 
 
 def _own(trajectory):
