@@ -2,8 +2,9 @@
 
 Two kinds. *Faults* make a run worthless, whatever its success: weights that never weigh, features that say nothing,
 a loss on tokens that the policy did not write, a gradient through the credit, weights outside their bounds. *Alarms*
-are drifts that a rising success hides: successes without a tool call, longer or shorter episodes, an entropy that
-collapses or explodes. An alarm compares the latest iterations with the first ones and needs enough of both.
+are drifts that a rising success hides: successes without a tool call, calls that no tool takes, longer or shorter
+episodes, an entropy that collapses or explodes. An alarm compares the latest iterations with the first ones and needs
+enough of both.
 
 Source: zero-tool collapse: SGCD, arXiv:2606.12634, section 3; all else, and every limit: ours.
 
@@ -27,6 +28,8 @@ ZERO_TOOL_LIMIT = 0.05
 """Share of successes without a tool call above which there may be an alarm; promotion's default limit."""
 ZERO_TOOL_RISE = 0.2
 """How far the share must have risen besides: some tasks can be guessed from the start. Twice its standard error."""
+LOST_TOOLS, LOST_TOOLS_RISE = 0.3, 0.2
+"""Share of calls answered by an error above which there may be an alarm, and how far it must have risen besides."""
 WINDOW = 3
 """Iterations that are averaged at the start and at the end, for lengths and entropies."""
 LONGER, SHORTER = 2.0, 0.4
@@ -111,6 +114,22 @@ def zero_tool_collapse(zero_I: Sequence[int], success_I: Sequence[int]) -> str |
     if now <= ZERO_TOOL_LIMIT or now - before <= ZERO_TOOL_RISE:
         return None
     return f"{now:.0%} of the successes used no tool, {before:.0%} at the start (zero-tool collapse)"
+
+
+def lost_tools(invalid_I: Sequence[float]) -> str | None:
+    """Return why the policy unlearns its tools: far more of its calls are answered by errors. Source: ours.
+
+    Where no task can be solved without a tool, a collapse of tool use looks like this.
+
+    Args:
+        invalid_I: share of calls that were answered by an error, of each iteration.
+    """
+    if len(invalid_I) < 2 * WINDOW:
+        return None
+    start, now = sum(invalid_I[:WINDOW]) / WINDOW, sum(invalid_I[-WINDOW:]) / WINDOW
+    if now <= LOST_TOOLS or now - start <= LOST_TOOLS_RISE:
+        return None
+    return f"{now:.0%} of the calls were answered by errors, {start:.0%} at the start"
 
 
 def length_drift(name: str, length_I: Sequence[float]) -> str | None:

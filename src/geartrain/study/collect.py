@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from geartrain.artifacts import read_manifest
 from geartrain.config_file import load_config
@@ -18,6 +19,7 @@ from geartrain.study.curves import Curve, learning_curve
 from geartrain.study.exact import CreditMoment, read_phases, score_moments
 from geartrain.study.run import OWN, is_finished
 from geartrain.study.schema import Cell, Plan
+from geartrain.training.watch import alarms
 from geartrain.trajectory import read_trajectories
 from geartrain.workspace import PARAMS
 
@@ -53,6 +55,8 @@ class CellResult:
     """Success and entropy of planning and of doing in the sampled test episodes; `twophase` alone."""
     seconds: float
     """Wall time of the stages that are the cell's own."""
+    alarms: Sequence[str]
+    """Names of the alarms that were raised at any time of the training, see `training.watch.alarms`."""
     code: str
     """Digest of the code that made it."""
 
@@ -85,8 +89,15 @@ def read_cell(folder: Path, cell: Cell, curve_name: str) -> CellResult:
         credit=score_moments(folder, config) if exact else {},
         phases=read_phases(folder, config) if exact else {},
         seconds=_seconds(folder),
+        alarms=_alarms(history),
         code=made.code,
     )
+
+
+def _alarms(history: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Ask anew of every iteration: what was written down then may be of fewer rules."""
+    raised = (alarm for end in range(len(history)) for alarm in alarms(history[: end + 1]))
+    return sorted({alarm.partition(":")[0] for alarm in raised})
 
 
 def _success(folder: Path) -> dict[Measure, dict[str, float]]:

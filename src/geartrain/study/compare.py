@@ -6,6 +6,7 @@ and five of them cannot give a p-value below 2/32. Holm's correction is over the
 variants of one environment, split and decoding.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -89,6 +90,7 @@ def _cell(result: CellResult) -> Table:
         },
         "phases": _round(dict(result.phases)),
         "seconds": result.seconds,
+        "alarms": list(result.alarms),
     }
 
 
@@ -121,6 +123,7 @@ def _variant(cells: Sequence[CellResult], end: float, reach: Sequence[float], co
             name: _known_mean([cell.phases.get(name) for cell in cells])
             for name in sorted({name for cell in cells for name in cell.phases})
         },
+        "alarms": dict(sorted(Counter(name for cell in cells for name in cell.alarms).items())),
         "seconds": round(fmean(cell.seconds for cell in cells), 1),
     }
 

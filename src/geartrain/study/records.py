@@ -58,7 +58,8 @@ def read_records(folders: Sequence[Path], plan: Plan) -> dict[Cell, CellResult]:
 
 
 def _digest(config: Config) -> str:
-    return fingerprint(config.model_dump(mode="json"))
+    """Identify a configuration by what is not a default: a new setting, left alone, makes no old record another's."""
+    return fingerprint(config.model_dump(mode="json", exclude_defaults=True))
 
 
 def _read(path: Path) -> Record:
@@ -88,6 +89,7 @@ def _record(result: CellResult) -> Record:
         "credit": {moment: asdict(found) for moment, found in result.credit.items()},
         "phases": dict(result.phases),
         "seconds": result.seconds,
+        "alarms": list(result.alarms),
     }
 
 
@@ -96,7 +98,17 @@ def _result(record: Mapping[str, Any], cell: Cell) -> CellResult:
     for moment, found in record["credit"].items():
         scores = {phase: CreditScore(**score) for phase, score in found["scores"].items()}
         credit[moment] = CreditMoment(**{**found, "scores": scores})
-    simple = ("environment_steps", "episodes", "kept_iteration", "behaviour", "training", "phases", "seconds", "code")
+    simple = (
+        "environment_steps",
+        "episodes",
+        "kept_iteration",
+        "behaviour",
+        "training",
+        "phases",
+        "seconds",
+        "alarms",
+        "code",
+    )
     return CellResult(
         cell=cell,
         curve=Curve(tuple(record["curve"]["x"]), tuple(record["curve"]["y"])),

@@ -36,6 +36,8 @@ NOTES = """\
   others (censored), and where they are the median, all that is known is that it takes more than was played.
 - Steps to the control's end: where the mean curve over seeds first reaches the height at which the control's ends, and
   that as a share of the steps after which the control's own first does.
+- Alarms: in how many seeds each was raised during training: tools (calls that no tool takes), zero_tool (successes
+  without one), turns and tokens (length), entropy.
 - Planning coarser: the probability that a planning turn has a higher granularity than a doing turn; 0.5 is chance.
 - Area: mean height of the learning curve over the environment steps that every cell has played."""
 
@@ -119,9 +121,14 @@ def _environment(name: str, environment: Table, study: Table) -> Iterator[str]:
     ]
     yield _table(["variant", *(m.replace("_", ", ") for m in measures)], rows)
     yield "### How the agent works"
-    head = ["variant", *BEHAVIOUR.values(), *TRAINING.values()]
+    head = ["variant", *BEHAVIOUR.values(), *TRAINING.values(), "alarms"]
     rows = [
-        [f"`{v}`", *(_number(row["behaviour"][k]) for k in BEHAVIOUR), *(_number(row["training"][k]) for k in TRAINING)]
+        [
+            f"`{v}`",
+            *(_number(row["behaviour"][k]) for k in BEHAVIOUR),
+            *(_number(row["training"][k]) for k in TRAINING),
+            ", ".join(f"{name} {count}/{len(row['seeds'])}" for name, count in row["alarms"].items()),
+        ]
         for v, row in variants.items()
     ]
     yield _table(head, rows)
@@ -171,6 +178,7 @@ def _flat(table: Table, variant: str, results: Table) -> dict[str, Any]:
                 flat.update({f"{measure}_{unit}_{key}": gain[key] for key in keys})
     flat.update({name: row["behaviour"][name] for name in BEHAVIOUR})
     flat.update({f"training_{name}": value for name, value in row["training"].items()})
+    flat |= {f"alarms_{name}": count for name, count in row["alarms"].items()}
     flat.update(row["phases"])
     for moment, phases in row["credit"].items():
         for phase, score in phases.items():

@@ -91,6 +91,7 @@ def alarms(history: Sequence[Mapping[str, Any]]) -> list[str]:
         "zero_tool": validity.zero_tool_collapse(
             [round(share * successes) for share, successes in shares], [successes for _, successes in shares]
         ),
+        "tools": validity.lost_tools(_column(history, "invalid_calls")),
         "turns": validity.length_drift("turns", _column(history, "turns")),
         "tokens": validity.length_drift("tokens", _column(history, "tokens")),
         "entropy": validity.entropy_drift(_column(history, "entropy")),

@@ -63,6 +63,15 @@ def test_the_latest_successes_are_pooled_over_iterations():
     assert "80%" in validity.zero_tool_collapse(zero, successes)
 
 
+@pytest.mark.parametrize(
+    ("start", "now", "alarm"), [(0.05, 0.7, True), (0.05, 0.28, False), (0.3, 0.45, False), (0.3, 0.55, True)]
+)
+def test_tools_are_lost_where_many_calls_fail_that_did_not(start, now, alarm):
+    shares = [start] * WINDOW + [0.9] + [now] * WINDOW
+    assert (validity.lost_tools(shares) is not None) is alarm
+    assert validity.lost_tools(shares[: 2 * WINDOW - 1]) is None
+
+
 @pytest.mark.parametrize(("now", "alarm"), [(2.1, True), (1.9, False), (0.5, False), (0.3, True)])
 def test_lengths_are_compared_with_the_start(now, alarm):
     lengths = [4.0, 6.0, 5.0, 100.0, *[5.0 * now] * WINDOW]

@@ -68,6 +68,7 @@ def make_result() -> Callable[..., CellResult]:
             credit={"after": CreditMoment(score, {"all": 1.0, "plan": 1.0}, 2 / 3)},
             phases={"plan_success": 0.5},
             seconds=30.0,
+            alarms=["tools"] if end < 0.5 else [],
             code="c0de",
         )
 

@@ -87,6 +87,7 @@ def test_the_table_says_what_was_found_and_what_was_not(found: dict) -> None:
     text = markdown(found)
     row = next(line for line in text.splitlines() if line.startswith("| `moved`"))
     assert "100.0 % (100.0 to 100.0)" in row
+    assert any(line.startswith("| `even`") and line.endswith("tools 1/1 |") for line in text.splitlines())
     assert "+50.0 [" in row
     assert "p 0.062" in row
     assert "> 100 (0 of 3 seeds)" in row
