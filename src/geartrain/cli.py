@@ -26,7 +26,7 @@ app = typer.Typer(
 config_app = typer.Typer(no_args_is_help=True, help="Show or check a configuration; starts nothing.")
 app.add_typer(config_app, name="config")
 app.add_typer(operations.app)
-app.add_typer(scheduling.app, name="schedule")
+app.add_typer(scheduling.app, name="schedule", rich_help_panel=operations.PANEL)
 
 Workspace = Annotated[Path, typer.Option("--dir", help="The workspace: where params.yaml and the stages' folders lie.")]
 PAUSES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)

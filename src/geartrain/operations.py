@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from geartrain.cluster.kubeflow import Kubeflow
 
 app = typer.Typer()
+PANEL = "On a cluster"
 
 Host = Annotated[
     str | None,
@@ -75,7 +76,7 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-@app.command("compile")
+@app.command("compile", rich_help_panel=PANEL)
 def compile_(out: Annotated[Path, typer.Option(help="Folder to write training.yaml to.")] = Path("build")) -> None:
     """Compile the Kubeflow pipeline, and print its content hash: the name of its version on a server.
 
@@ -89,7 +90,7 @@ def compile_(out: Annotated[Path, typer.Option(help="Folder to write training.ya
     print(f"{package.path}  {package.version_name}")
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def submit(
     params: Annotated[Path, typer.Option(help="The run's configuration.")] = Path("params.yaml"),
     profile: Annotated[str | None, typer.Option(help="demo, smoke, … instead of --params.")] = None,
@@ -163,7 +164,7 @@ def _wait(server: "Kubeflow", run_id: str, retries: int) -> int:
         runs.retry(server, run_id, force=False)
 
 
-@app.command("runs")
+@app.command("runs", rich_help_panel=PANEL)
 def list_runs(
     state: Annotated[list[str] | None, typer.Option(help="running, failed, …; may be repeated.")] = None,
     name: Annotated[str | None, typer.Option(help="Part of the name.")] = None,
@@ -204,7 +205,7 @@ def list_runs(
     print(_json([run_record(run) for run in found]) if as_json else runs_table(found, schedules, datetime.now(UTC)))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def status(
     run: RunId,
     as_json: AsJson = False,
@@ -228,7 +229,7 @@ def status(
     print(_json(run_record(found, reason)) if as_json else run_tree(found, reason, datetime.now(UTC)))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def logs(
     run: RunId,
     task: Annotated[str | None, typer.Option(help="policy, warm-start, …; default: what failed, else all.")] = None,
@@ -249,7 +250,7 @@ def logs(
         print(f"== {title}\n{text.rstrip()}")
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def cancel(
     run: RunId,
     kubeconfig: Kubeconfig = None,
@@ -274,7 +275,7 @@ def cancel(
     print("\n".join(runs.cancel(server, jobs, run)))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def retry(
     run: RunId,
     force: Annotated[bool, typer.Option("--force", help="Also if it would most likely fail again.")] = False,
@@ -295,7 +296,7 @@ def retry(
     print(f"run {run}: retried" + (f" (had failed: {reason.task}: {reason.message})" if reason else ""))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def doctor(
     claims: Annotated[list[str] | None, typer.Option("--pvc", help="Volume claim that should be there.")] = None,
     secrets: Annotated[list[str] | None, typer.Option("--secret", help="Secret that should be there.")] = None,
@@ -337,7 +338,7 @@ def doctor(
         raise typer.Exit(code)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def reap(
     keep_hours: Annotated[float, typer.Option(help="Keep finished jobs of unknown runs so long.", min=0)] = 24.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
