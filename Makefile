@@ -101,7 +101,7 @@ uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --constra
 endef
 
 clean:  ## remove caches and compiled files (keeps .venv, data, models, runs)
-	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf build .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find src components pipelines tests data -name __pycache__ -type d -prune -exec rm -rf {} +
 
 forget: clean  ## remove every result as well: data sets, models, reports, runs, DVC's cache

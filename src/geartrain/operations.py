@@ -328,7 +328,7 @@ def doctor(
         checks.examine(
             lambda: connect(host, token, authority, namespace).server(),
             SDK_VERSION,
-            lambda: ApiReader(_cluster(namespace, kubeconfig)._api),
+            lambda: ApiReader(_cluster(namespace, kubeconfig).client),
             expected,
         )
     )

@@ -79,6 +79,11 @@ class Kubernetes(Cluster):
         self._api = api
         self._timeout = (connect_seconds, read_seconds)  # the client passes over a single float without a word
 
+    @property
+    def client(self) -> Any:
+        """The `kubernetes.client.ApiClient` below, for reads of other kinds (`reading.ApiReader`)."""
+        return self._api
+
     def create(self, manifest: Manifest) -> Manifest:
         """See `Cluster.create`."""
         return _trainjob(self._json("create", "POST", self._jobs(), body=manifest))
