@@ -9,6 +9,9 @@ from components.images import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def collect(
+    dataset_rev: str,
+    dataset_digest: str,
+    image_digest: str,
     seed: int,
     threads: int,
     model: dict[str, Any],
@@ -20,16 +23,10 @@ def collect(
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
     """Run the stage on artifacts that Kubeflow carries; `settings` is its own section of the configuration."""
-    from pathlib import Path
-
-    from geartrain.config import parse_config
-    from geartrain.metrics import flatten
+    from geartrain.cluster.step import run_step
     from geartrain.stages.collect import run
 
     record = {"seed": seed, "threads": threads, "model": model, "environment": environment, "collect": settings}
-    inputs = dict(tasks=tasks.path, warm_start=warm_start.path)
-    config = parse_config(record, source="task collect")
-    outputs = {"collect": Path(collect.path)}
-    numbers = run(config, {name: Path(path) for name, path in inputs.items()}, outputs)
-    for name, value in flatten(numbers).items():
-        metrics.log_metric(name, value)
+    inputs = {"tasks": tasks, "warm_start": warm_start}
+    marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
+    run_step(run, record, inputs, collect, metrics, marks)

@@ -7,4 +7,4 @@ pinned requirements; nothing is installed when a task starts.
 import os
 
 IMAGE = os.environ.get("GEARTRAIN_IMAGE", "geartrain/python:dev")
-"""Reference with a tag or digest; name the digest on a cluster, so that Kubeflow's cache sees new code."""
+"""Reference with a tag or digest; on a cluster a digest, which `python -m pipelines.compile --release` insists on."""

@@ -1,19 +1,25 @@
-"""Kubeflow shell of stage `policy`: policy optimisation with weighted credit."""
+"""Kubeflow shell of stage `policy`: policy optimisation with weighted credit, here or as a training job."""
 
 from typing import Any
 
 from kfp import dsl
 
 from components.images import IMAGE
+from components.sites import HANDED_ON
 
 
-@dsl.component(base_image=IMAGE, install_kfp_package=False)
+@dsl.component(base_image=IMAGE, install_kfp_package=False, task_config_passthroughs=HANDED_ON)
 def policy(
+    dataset_rev: str,
+    dataset_digest: str,
+    image_digest: str,
     seed: int,
     threads: int,
     model: dict[str, Any],
     environment: dict[str, Any],
     settings: dict[str, Any],
+    cluster: dict[str, Any],
+    task_config: dsl.TaskConfig,
     tasks: dsl.Input[dsl.Dataset],
     warm_start: dsl.Input[dsl.Model],
     reward_model: dsl.Input[dsl.Model],
@@ -21,17 +27,19 @@ def policy(
     policy: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
-    """Run the stage on artifacts that Kubeflow carries; `settings` is its own section of the configuration."""
-    from pathlib import Path
-
-    from geartrain.config import parse_config
-    from geartrain.metrics import flatten
-    from geartrain.stages.policy import run
+    """Run the stage on artifacts that Kubeflow carries; where `cluster` says something, as a job that it describes."""
+    from geartrain.cluster import step
 
     record = {"seed": seed, "threads": threads, "model": model, "environment": environment, "policy": settings}
-    inputs = dict(tasks=tasks.path, warm_start=warm_start.path, reward_model=reward_model.path, critic=critic.path)
-    config = parse_config(record, source="task policy")
-    outputs = {"policy": Path(policy.path)}
-    numbers = run(config, {name: Path(path) for name, path in inputs.items()}, outputs)
-    for name, value in flatten(numbers).items():
-        metrics.log_metric(name, value)
+    inputs = {"tasks": tasks, "warm_start": warm_start, "reward_model": reward_model, "critic": critic}
+    marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
+    shown = (record, inputs, policy, metrics, marks)
+    if cluster:
+        from geartrain.cluster.stage_job import run_as_job
+
+        step.launch_step(run_as_job, "policy", *shown, cluster=cluster, task_config=task_config)
+        return
+    step.require_room("policy")
+    from geartrain.stages.policy import run  # loads torch, for which a launching pod has no room
+
+    step.run_step(run, *shown)

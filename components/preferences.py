@@ -9,6 +9,9 @@ from components.images import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def preferences(
+    dataset_rev: str,
+    dataset_digest: str,
+    image_digest: str,
     seed: int,
     threads: int,
     settings: dict[str, Any],
@@ -18,16 +21,10 @@ def preferences(
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
     """Run the stage on artifacts that Kubeflow carries; `settings` is its own section of the configuration."""
-    from pathlib import Path
-
-    from geartrain.config import parse_config
-    from geartrain.metrics import flatten
+    from geartrain.cluster.step import run_step
     from geartrain.stages.preferences import run
 
     record = {"seed": seed, "threads": threads, "preferences": settings}
-    inputs = dict(tasks=tasks.path, collect=collect.path)
-    config = parse_config(record, source="task preferences")
-    outputs = {"preferences": Path(preferences.path)}
-    numbers = run(config, {name: Path(path) for name, path in inputs.items()}, outputs)
-    for name, value in flatten(numbers).items():
-        metrics.log_metric(name, value)
+    inputs = {"tasks": tasks, "collect": collect}
+    marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
+    run_step(run, record, inputs, preferences, metrics, marks)

@@ -9,6 +9,9 @@ from components.images import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def promotion(
+    dataset_rev: str,
+    dataset_digest: str,
+    image_digest: str,
     seed: int,
     threads: int,
     settings: dict[str, Any],
@@ -16,18 +19,13 @@ def promotion(
     evaluation: dsl.Input[dsl.Artifact],
     promotion: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
-) -> None:
-    """Run the stage on artifacts that Kubeflow carries; `settings` is its own section of the configuration."""
-    from pathlib import Path
-
-    from geartrain.config import parse_config
-    from geartrain.metrics import flatten
+) -> bool:
+    """Run the stage on artifacts that Kubeflow carries; return its verdict, on which the next step depends."""
+    from geartrain.cluster.step import run_step
     from geartrain.stages.promotion import run
 
     record = {"seed": seed, "threads": threads, "promotion": settings}
-    inputs = dict(policy=policy.path, evaluation=evaluation.path)
-    config = parse_config(record, source="task promotion")
-    outputs = {"promotion": Path(promotion.path)}
-    numbers = run(config, {name: Path(path) for name, path in inputs.items()}, outputs)
-    for name, value in flatten(numbers).items():
-        metrics.log_metric(name, value)
+    inputs = {"policy": policy, "evaluation": evaluation}
+    marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
+    numbers = run_step(run, record, inputs, promotion, metrics, marks)
+    return bool(numbers["promoted"])

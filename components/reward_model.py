@@ -9,6 +9,9 @@ from components.images import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def reward_model(
+    dataset_rev: str,
+    dataset_digest: str,
+    image_digest: str,
     seed: int,
     threads: int,
     settings: dict[str, Any],
@@ -17,16 +20,10 @@ def reward_model(
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
     """Run the stage on artifacts that Kubeflow carries; `settings` is its own section of the configuration."""
-    from pathlib import Path
-
-    from geartrain.config import parse_config
-    from geartrain.metrics import flatten
+    from geartrain.cluster.step import run_step
     from geartrain.stages.reward_model import run
 
     record = {"seed": seed, "threads": threads, "reward_model": settings}
-    inputs = dict(preferences=preferences.path)
-    config = parse_config(record, source="task reward_model")
-    outputs = {"reward_model": Path(reward_model.path)}
-    numbers = run(config, {name: Path(path) for name, path in inputs.items()}, outputs)
-    for name, value in flatten(numbers).items():
-        metrics.log_metric(name, value)
+    inputs = {"preferences": preferences}
+    marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
+    run_step(run, record, inputs, reward_model, metrics, marks)

@@ -9,6 +9,9 @@ from components.images import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def tasks(
+    dataset_rev: str,
+    dataset_digest: str,
+    image_digest: str,
     seed: int,
     threads: int,
     environment: dict[str, Any],
@@ -17,15 +20,9 @@ def tasks(
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
     """Run the stage on artifacts that Kubeflow carries; `settings` is its own section of the configuration."""
-    from pathlib import Path
-
-    from geartrain.config import parse_config
-    from geartrain.metrics import flatten
+    from geartrain.cluster.step import run_step
     from geartrain.stages.tasks import run
 
     record = {"seed": seed, "threads": threads, "environment": environment, "tasks": settings}
-    config = parse_config(record, source="task tasks")
-    outputs = {"tasks": Path(tasks.path)}
-    numbers = run(config, {}, outputs)
-    for name, value in flatten(numbers).items():
-        metrics.log_metric(name, value)
+    marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
+    run_step(run, record, {}, tasks, metrics, marks)

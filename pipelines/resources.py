@@ -1,8 +1,18 @@
-"""What each task asks of the cluster, in one table."""
+"""What each task asks of the cluster, in one table, and how its pod runs."""
 
 from dataclasses import dataclass
 
-from kfp import dsl
+from kfp import dsl, kubernetes
+
+from components.sites import SITE, Site
+from geartrain.cluster import naming
+from geartrain.cluster.conclusion import ENDPOINT
+from geartrain.cluster.step import LAUNCH_ONLY, RUN_ID
+
+NOBODY = 65532
+"""User and group of the image; a number, for the kubelet cannot tell whether a user by name is root."""
+WORK, TEMPORARY = "/work", "/tmp"  # noqa: S108 - mount points in the pod
+RUN_LABEL_OF_KUBEFLOW = "metadata.labels['pipeline/runid']"
 
 
 @dataclass(frozen=True)
@@ -11,12 +21,20 @@ class Resources:
 
     cpu: str
     memory: str
+    scratch: str = "2Gi"
+    """Largest size of what it writes before that is uploaded: checkpoints, and its output once more. Kubeflow cannot
+    request ephemeral storage (kubeflow/pipelines#11137)."""
+    accelerator: str = ""
+    """Resource of the device plug-in, such as nvidia.com/gpu."""
+    accelerators: int = 0
     retries: int = 2
 
 
+SMALL = Resources(cpu="500m", memory="1G", scratch="1Gi")
 LIGHT = Resources(cpu="1", memory="2G")
-TRAINING = Resources(cpu="2", memory="6G")
+TRAINING = Resources(cpu="2", memory="6G", scratch="10Gi")
 TABLE = {
+    "resolve": SMALL,
     "tasks": LIGHT,
     "warm-start": TRAINING,
     "collect": TRAINING,
@@ -26,22 +44,62 @@ TABLE = {
     "policy": TRAINING,
     "evaluation": TRAINING,
     "promotion": LIGHT,
+    "register": SMALL,
+    "conclude": SMALL,
 }
-"""Every stage trains and plays on CPUs today; none asks for a GPU."""
+"""In its own pod every stage trains and plays on CPUs."""
+NODES = {"policy": Resources(cpu="64", memory="900Gi", scratch="20Gi", accelerator="nvidia.com/gpu", accelerators=8)}
+"""Rows of a site that launches: what each node of the training job gets, unless `cluster` says otherwise. The same
+as in k8s/components/gpu/node.yaml."""
+UNCACHED = frozenset({"resolve", "register", "conclude"})
+"""They look at the world or act on it."""
 VARIABLES = {
     "GOMP_SPINCOUNT": "20000",
     "HF_HUB_OFFLINE": "1",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
     "TOKENIZERS_PARALLELISM": "false",
 }
 """Must be set before torch and tokenizers are loaded."""
+API = "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
+POD_VARIABLES = {"GEARTRAIN_HOME": WORK, ENDPOINT: API, LAUNCH_ONLY: "1"}
+"""Make sense in a pod only; `local` takes them away."""
 
 
-def sized(task: dsl.PipelineTask) -> dsl.PipelineTask:
+def sized(task: dsl.PipelineTask, site: Site = SITE) -> dsl.PipelineTask:
     """Give a task its row of the table; a task without one is a KeyError when the pipeline is compiled."""
-    row = TABLE[task.name]
+    name = task.name
+    row = NODES.get(name, TABLE[name]) if site.launches else TABLE[name]
     task.set_cpu_request(row.cpu).set_memory_request(row.memory).set_memory_limit(row.memory)
-    # a stage resumes from its checkpoint, so a retry repeats little; Kubeflow cannot tell a user error from others
+    if row.accelerators:
+        task.set_accelerator_type(row.accelerator).set_accelerator_limit(row.accelerators)
+    # Kubeflow cannot tell a user error from others. A repeated step is a new pod: its checkpoints are gone with /work
     task.set_retry(num_retries=row.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration="10m")
-    for name, value in VARIABLES.items():
-        task.set_env_variable(name, value)
+    task.set_caching_options(name not in UNCACHED)
+    variables = {**VARIABLES, "GEARTRAIN_HOME": WORK}
+    if name == "conclude":
+        variables[ENDPOINT] = API
+    if name in NODES:
+        kubernetes.use_field_path_as_env(task, RUN_ID, RUN_LABEL_OF_KUBEFLOW)
+        variables.update({LAUNCH_ONLY: "1"} if site.launches else {})
+    for variable, value in variables.items():
+        task.set_env_variable(variable, value)
+    return _housed(task, row, site)
+
+
+def _housed(task: dsl.PipelineTask, row: Resources, site: Site) -> dsl.PipelineTask:
+    """Say how the task's pod runs. A read-only root file system and the pod's account are not Kubeflow's to set."""
+    kubernetes.set_security_context(task, run_as_user=NOBODY, run_as_group=NOBODY, run_as_non_root=True)
+    labels = {naming.PART_OF_LABEL: naming.PIPELINE, naming.PIPELINE_LABEL: naming.PIPELINE}
+    for key, value in {**labels, naming.STAGE_LABEL: naming.label_value(task.name)}.items():
+        kubernetes.add_pod_label(task, key, value)
+    kubernetes.empty_dir_mount(task, "work", WORK, size_limit=row.scratch)
+    kubernetes.empty_dir_mount(task, "tmp", TEMPORARY, size_limit="1Gi")
+    for secret, keys in site.secrets.items():
+        kubernetes.use_secret_as_env(task, secret, dict(keys), optional=True)
+    for config_map, keys in site.config_maps.items():
+        kubernetes.use_config_map_as_env(task, config_map, dict(keys), optional=True)
+    for key, value in site.node_selector.items():
+        kubernetes.add_node_selector(task, key, value)
+    for toleration in site.tolerations:
+        kubernetes.add_toleration_json(task, dict(toleration))
     return task

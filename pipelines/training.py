@@ -1,8 +1,11 @@
-"""The DAG: nine tasks, from task sets to the promoted model. Reads top to bottom.
+"""The DAG: from what the run is made of, over nine stages, to the record of a promoted model. Reads top to bottom.
 
 Its parameters are the sections of `params.yaml`; a task gets `seed`, `threads`
 and the sections that its stage declares, so a changed section repeats only the
-tasks that depend on it. `dvc.yaml` is the same graph for one machine.
+tasks that depend on it. `dvc.yaml` is the same graph of stages for one machine.
+
+Every step but the first and the last two may be served from Kubeflow's cache, which compares parameters: so each gets
+the digests that `resolve` has found. However the run ends, `conclude` writes it down.
 """
 
 from typing import Any
@@ -10,11 +13,15 @@ from typing import Any
 from kfp import dsl
 
 from components.collect import collect as collect_rollouts
+from components.conclude import conclude
 from components.critic import critic as train_critic
 from components.evaluation import evaluation as compare_models
+from components.images import IMAGE
 from components.policy import policy as train_policy
 from components.preferences import preferences as build_pairs
 from components.promotion import promotion as decide
+from components.register import register
+from components.resolve import resolve
 from components.reward_model import reward_model as train_reward_model
 from components.tasks import tasks as build_tasks
 from components.warm_start import warm_start as train_start
@@ -36,25 +43,37 @@ def training(
     policy: dict[str, Any],
     evaluation: dict[str, Any],
     promotion: dict[str, Any],
+    cluster: dict[str, Any] = {},  # noqa: B006 - Kubeflow reads the default, nobody changes it
+    dataset_rev: str = "",
 ) -> None:
-    """Every parameter is a section of the configuration, or a value that all stages share."""
-    run = {"seed": seed, "threads": threads}
-    play = {**run, "model": model, "environment": environment}
+    """Parameters are sections of the configuration, values that all stages share, and which data to insist on."""
+    this = {"run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER, "dataset_rev": dataset_rev}
+    with dsl.ExitHandler(sized(conclude(**this))):
+        named = {"model": model, "environment": environment, "reward_model": reward_model, "critic": critic}
+        made_of = sized(resolve(image=IMAGE, dataset_rev=dataset_rev, **named)).outputs
+        marks = {"dataset_rev": dataset_rev, **{key: made_of[key] for key in ("dataset_digest", "image_digest")}}
+        run = {"seed": seed, "threads": threads, **marks}
+        play = {**run, "model": model, "environment": environment}
 
-    task_sets = sized(build_tasks(settings=tasks, environment=environment, **run)).outputs["tasks"]
-    start = sized(train_start(settings=warm_start, tasks=task_sets, **play)).outputs["warm_start"]
-    siblings = sized(collect_rollouts(settings=collect, tasks=task_sets, warm_start=start, **play)).outputs["collect"]
+        task_sets = sized(build_tasks(settings=tasks, environment=environment, **run)).outputs["tasks"]
+        start = sized(train_start(settings=warm_start, tasks=task_sets, **play)).outputs["warm_start"]
+        siblings = sized(collect_rollouts(settings=collect, tasks=task_sets, warm_start=start, **play)).outputs[
+            "collect"
+        ]
 
-    pairs = sized(build_pairs(settings=preferences, tasks=task_sets, collect=siblings, **run)).outputs["preferences"]
-    rewards = sized(train_reward_model(settings=reward_model, preferences=pairs, **run)).outputs["reward_model"]
-    credit = sized(train_critic(settings=critic, model=model, warm_start=start, collect=siblings, **run)).outputs[
-        "critic"
-    ]
+        pairs = sized(build_pairs(settings=preferences, tasks=task_sets, collect=siblings, **run)).outputs[
+            "preferences"
+        ]
+        rewards = sized(train_reward_model(settings=reward_model, preferences=pairs, **run)).outputs["reward_model"]
+        credit = sized(train_critic(settings=critic, model=model, warm_start=start, collect=siblings, **run)).outputs[
+            "critic"
+        ]
 
-    trained = sized(
-        train_policy(settings=policy, tasks=task_sets, warm_start=start, reward_model=rewards, critic=credit, **play)
-    ).outputs["policy"]
-    verdict = sized(
-        compare_models(settings=evaluation, tasks=task_sets, warm_start=start, policy=trained, **play)
-    ).outputs["evaluation"]
-    sized(decide(settings=promotion, policy=trained, evaluation=verdict, **run))
+        learned = {"tasks": task_sets, "warm_start": start}
+        trained = sized(
+            train_policy(settings=policy, cluster=cluster, reward_model=rewards, critic=credit, **learned, **play)
+        ).outputs["policy"]
+        compared = sized(compare_models(settings=evaluation, policy=trained, **learned, **play)).outputs["evaluation"]
+        verdict = sized(decide(settings=promotion, policy=trained, evaluation=compared, **run))
+        with dsl.If(verdict.outputs["Output"] == True, name="promoted"):  # noqa: E712 - Kubeflow compares, not Python
+            sized(register(promotion=verdict.outputs["promotion"], run_id=this["run_id"], **marks))

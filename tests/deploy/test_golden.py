@@ -3,22 +3,52 @@
 `make golden` rewrites it; kfp is pinned, for its version is part of the file.
 """
 
+import copy
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from google.protobuf import json_format
+from kfp.compiler import Compiler
+from kfp.compiler.compiler_utils import KubernetesManifestOptions
+from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from geartrain.cluster.package import read_package
 from geartrain.config_file import load_config
 from pipelines.compile import compile_pipeline
+from pipelines.native import native
+from pipelines.training import training
 
-GOLDEN = Path(__file__).parent / "golden/training.yaml"
+GOLDEN = Path(__file__).parent / "golden"
+VERSION_FIELDS = {"pipelineName", "displayName", "versionName", "description", "pipelineSpec", "platformSpec"} | {
+    "pipelineSpecURI",
+    "codeSourceURL",
+    "tags",
+}
+"""Of a PipelineVersion, from the types in kubeflow/pipelines backend/src/crd (2.17)."""
 
 
-def test_compiled_pipeline_is_the_committed_one(compiled: Path, request: pytest.FixtureRequest) -> None:
+@pytest.fixture(params=["dev", "prod"])
+def site(request: pytest.FixtureRequest, compiled: Path, released: Path) -> Path:
+    """The compiled pipeline of each site."""
+    return compiled if request.param == "dev" else released / "training.yaml"
+
+
+def golden(name: str) -> Path:
+    return GOLDEN / f"{name}.yaml"
+
+
+@pytest.mark.parametrize("name", ["training", "training-prod"])
+def test_compiled_pipeline_is_the_committed_one(
+    name: str, compiled: Path, released: Path, request: pytest.FixtureRequest
+) -> None:
+    made = compiled if name == "training" else released / "training.yaml"
     if request.config.getoption("--regenerate"):
-        GOLDEN.write_bytes(compiled.read_bytes())
-    assert compiled.read_text() == GOLDEN.read_text(), "wanted? then `make golden` and commit the diff"
+        golden(name).write_bytes(made.read_bytes())
+    assert made.read_text() == golden(name).read_text(), "wanted? then `make golden` and commit the diff"
 
 
 def test_compiling_twice_gives_the_same_bytes(compiled: Path, tmp_path: Path) -> None:
@@ -26,12 +56,79 @@ def test_compiling_twice_gives_the_same_bytes(compiled: Path, tmp_path: Path) ->
     assert (tmp_path / "again.yaml").read_bytes() == compiled.read_bytes()
 
 
-def test_compiled_pipeline_fits_kubeflows_schema(spec: dict) -> None:
-    # ParseDict refuses an unknown field
-    parsed = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
-    assert len(parsed.root.dag.tasks) == 9
+def strictly(document: dict[str, Any], message: Any) -> Any:
+    """Parse as protobuf's JSON, which refuses unknown fields, and find nothing lost."""
+    parsed = json_format.ParseDict(document, message)
+    assert json_format.MessageToDict(parsed) == document
+    return parsed
+
+
+def check_documents(spec: dict[str, Any], platform: dict[str, Any]) -> None:
+    parsed = strictly(spec, pipeline_spec_pb2.PipelineSpec())
+    assert set(parsed.root.dag.tasks) == {"exit-handler-1", "conclude"}
+    assert len(parsed.components["comp-exit-handler-1"].dag.tasks) == 11
+    strictly(platform, pipeline_spec_pb2.PlatformSpec())
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert set(executors) == set(spec["deploymentSpec"]["executors"])
+    for config in executors.values():
+        strictly(config, KubernetesExecutorConfig())
+
+
+def test_compiled_documents_fit_kubeflows_schemas(site: Path) -> None:
+    check_documents(*yaml.safe_load_all(site.read_text()))
+
+
+@pytest.mark.parametrize("place", ["spec", "pod"])
+def test_an_unknown_field_is_refused(place: str, site: Path) -> None:
+    spec, platform = yaml.safe_load_all(site.read_text())
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    (spec if place == "spec" else executors["exec-policy"])["readOnlyRoot"] = True
+    with pytest.raises(json_format.ParseError):
+        check_documents(spec, platform)
 
 
 def test_a_configuration_becomes_the_defaults(tmp_path: Path, root: Path) -> None:
     compile_pipeline(tmp_path / "smoke.yaml", load_config(root / "profiles/smoke.yaml"))
     assert "threads: int [Default: 1.0]" in (tmp_path / "smoke.yaml").read_text()
+
+
+def test_native_objects_are_named_after_their_content(compiled: Path, tmp_path: Path, root: Path) -> None:
+    pipeline, version = native(compiled, namespace="geartrain")
+    assert (pipeline["kind"], pipeline["metadata"]["name"]) == ("Pipeline", "geartrain")
+    assert version["metadata"]["name"] == read_package(compiled).version_name
+    assert version["metadata"]["name"].startswith("geartrain-")
+    assert native(compiled, namespace="geartrain") == [pipeline, version]
+    compile_pipeline(tmp_path / "other.yaml", load_config(root / "profiles/smoke.yaml"))
+    _, other = native(tmp_path / "other.yaml", namespace="geartrain")
+    assert other["metadata"]["name"] != version["metadata"]["name"]
+
+
+def test_native_objects_fit_their_schemas(released: Path) -> None:
+    pipeline, version = yaml.safe_load_all((released / "native.yaml").read_text())
+    assert set(pipeline["spec"]) == {"displayName", "description"}
+    assert set(version["spec"]) <= VERSION_FIELDS
+    assert version["spec"]["pipelineName"] == pipeline["metadata"]["name"]
+    assert {found["apiVersion"] for found in (pipeline, version)} == {"pipelines.kubeflow.org/v2beta1"}
+    assert {found["metadata"]["namespace"] for found in (pipeline, version)} == {"geartrain"}
+    check_documents(version["spec"]["pipelineSpec"], version["spec"]["platformSpec"])
+    stored = [*yaml.safe_load_all((released / "training.yaml").read_text())]
+    assert [version["spec"]["pipelineSpec"], version["spec"]["platformSpec"]] == stored
+    assert len(json.dumps(version)) < 1_000_000  # what one object may have in etcd: 1.5 MiB
+
+
+def test_native_objects_are_those_of_kubeflows_compiler(compiled: Path, tmp_path: Path) -> None:
+    ours = native(compiled, namespace="geartrain")
+    options = KubernetesManifestOptions(
+        pipeline_name="geartrain",
+        pipeline_version_name=ours[1]["metadata"]["name"],
+        pipeline_version_display_name=ours[1]["metadata"]["name"],
+        namespace="geartrain",
+        include_pipeline_manifest=True,
+    )
+    path = tmp_path / "theirs.yaml"
+    Compiler().compile(training, str(path), kubernetes_manifest_format=True, kubernetes_manifest_options=options)
+    theirs = list(yaml.safe_load_all(path.read_text()))
+    plain = copy.deepcopy(ours)
+    for found in plain:
+        assert found["metadata"].pop("labels")["app.kubernetes.io/part-of"] == "geartrain"
+    assert plain == theirs

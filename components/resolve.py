@@ -1,0 +1,29 @@
+"""Kubeflow step `resolve`: what this run is made from, by content. Always runs, and fails before any work is done."""
+
+from typing import Any, NamedTuple
+
+from kfp import dsl
+
+from components.images import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def resolve(
+    image: str,
+    dataset_rev: str,
+    model: dict[str, Any],
+    environment: dict[str, Any],
+    reward_model: dict[str, Any],
+    critic: dict[str, Any],
+) -> NamedTuple("Resolved", [("dataset_digest", str), ("image_digest", str)]):  # type: ignore[valid-type]
+    """Return the digests of the data from outside and of the code; the sections are those that name files."""
+    from geartrain.cluster.resolution import dataset_digest, image_digest
+    from geartrain.cluster.step import reported, say
+    from geartrain.config import parse_config
+
+    with reported("resolve"):
+        record = {"model": model, "environment": environment, "reward_model": reward_model, "critic": critic}
+        data = dataset_digest(parse_config(record, source="task resolve"), dataset_rev)
+        code = image_digest(image)
+    say(f"resolved: data {data}, code {code}")
+    return (data, code)

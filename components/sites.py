@@ -1,0 +1,65 @@
+"""Where the pipeline will run, read when it is compiled: `GEARTRAIN_SITE=prod geartrain compile`.
+
+A site is named after the overlay in `k8s/overlays` that it fits; a team's overlay is `prod` with other numbers.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfp import dsl
+
+from geartrain.errors import UserError
+
+
+@dataclass(frozen=True)
+class Site:
+    """What differs between installations."""
+
+    launches: bool = False
+    """Whether the policy is trained by a TrainJob (parameter `cluster`); its own pod then has room for a launcher."""
+    secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Secret -> {key: variable} of every step. Optional: with workload identity there are none."""
+    config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """ConfigMap -> {key: variable} of every step; optional as well."""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    """Of every step's pod (of a launching step: handed on to its job), in a pod's own words."""
+
+
+SITES = {
+    "dev": Site(),
+    "prod": Site(
+        launches=True,
+        # Kubeflow's launcher reads these variables ("fromEnv"); reading the Secret itself would need a right to it
+        secrets={"geartrain-s3": {"access-key-id": "AWS_ACCESS_KEY_ID", "secret-access-key": "AWS_SECRET_ACCESS_KEY"}},
+        config_maps={"geartrain-storage": {"AWS_REGION": "AWS_REGION", "GEARTRAIN_STORE": "GEARTRAIN_STORE"}},
+    ),
+}
+"""Neither pins steps to nodes: GPU nodes are found by Kueue's ResourceFlavor, all others do for the rest."""
+VARIABLE = "GEARTRAIN_SITE"
+
+
+def chosen(name: str) -> Site:
+    """Return the site of that name. Raises UserError: there is none."""
+    if name not in SITES:
+        raise UserError(f"{VARIABLE}={name}: no such site; there are {', '.join(SITES)} (components/sites.py)")
+    return SITES[name]
+
+
+SITE = chosen(os.environ.get(VARIABLE, "dev"))
+_FIELDS = dsl.TaskConfigField
+HANDED_ON = [
+    *(
+        dsl.TaskConfigPassthrough(field=entry, apply_to_task=not SITE.launches)
+        for entry in (
+            _FIELDS.RESOURCES,
+            _FIELDS.KUBERNETES_TOLERATIONS,
+            _FIELDS.KUBERNETES_NODE_SELECTOR,
+        )
+    ),
+    dsl.TaskConfigPassthrough(field=_FIELDS.ENV, apply_to_task=True),
+]
+"""What Kubeflow gives to a launching step as its TaskConfig; the compiler refuses a task that sets more of it. Where
+a site launches, the step's own pod gets only the variables: it would hold the GPUs that its job waits for."""

@@ -1,0 +1,151 @@
+"""What each pod asks for and how it runs, for each site."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from kfp import dsl
+from kfp.compiler import Compiler
+
+from components.sites import SITES, Site, chosen
+from geartrain.errors import UserError
+from pipelines.compiled import Compiled, Task, read_compiled
+from pipelines.lint import lint
+from pipelines.resources import NOBODY, NODES, TABLE, VARIABLES, sized
+from tests.deploy import traps
+from tests.deploy.conftest import RELEASED
+from tests.deploy.rendering import K8S
+
+SECRET_VARIABLES = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+
+
+@pytest.fixture(scope="module")
+def prod(released: Path) -> Compiled:
+    return read_compiled(released / "training.yaml")
+
+
+def leaves(compiled: Compiled) -> dict[str, Task]:
+    return {task.name: task for task in compiled.tasks if task.container}
+
+
+def variables(task: Task) -> dict[str, str]:
+    return {entry["name"]: entry["value"] for entry in task.container["env"]}
+
+
+def test_every_task_has_its_row(compiled_pipeline: Compiled) -> None:
+    assert set(leaves(compiled_pipeline)) == set(TABLE)
+    for name, task in leaves(compiled_pipeline).items():
+        row, resources = TABLE[name], task.container["resources"]
+        assert resources["resourceCpuRequest"] == row.cpu
+        assert resources["resourceMemoryRequest"] == resources["resourceMemoryLimit"] == row.memory
+        assert "accelerator" not in resources
+        assert task.body["retryPolicy"]["maxRetryCount"] == row.retries
+        sizes = {mount["mountPath"]: mount["sizeLimit"] for mount in task.platform["emptyDirMounts"]}
+        assert sizes == {"/work": row.scratch, "/tmp": "1Gi"}
+
+
+def test_nodes_of_a_job_get_what_the_runtime_gives_them(prod: Compiled) -> None:
+    # an older server drops accelerators silently (kubeflow/pipelines#11374), so they are looked at here
+    policy = leaves(prod)["policy"]
+    row = NODES["policy"]
+    assert policy.container["resources"]["accelerator"] == {
+        "resourceType": row.accelerator,
+        "resourceCount": str(row.accelerators),
+        "type": row.accelerator,
+        "count": str(row.accelerators),
+    }
+    patches = yaml.safe_load((K8S / "components/gpu/node.yaml").read_text())
+    (given,) = [patch["value"] for patch in patches if patch["path"].endswith("/resources")]
+    amounts = {"cpu": row.cpu, "memory": row.memory, row.accelerator: str(row.accelerators)}
+    assert given == {"requests": amounts, "limits": amounts}
+
+
+def test_a_launcher_holds_none_of_what_its_job_waits_for(compiled_pipeline: Compiled, prod: Compiled) -> None:
+    def handed_on(compiled: Compiled) -> dict[str, bool]:
+        entries = leaves(compiled)["policy"].component["taskConfigPassthroughs"]
+        return {entry["field"]: entry.get("applyToTask", False) for entry in entries}
+
+    placed = {"RESOURCES", "KUBERNETES_TOLERATIONS", "KUBERNETES_NODE_SELECTOR"}
+    assert handed_on(prod) == {**dict.fromkeys(placed, False), "ENV": True}
+    assert handed_on(compiled_pipeline) == {**dict.fromkeys(placed, True), "ENV": True}
+    assert variables(leaves(prod)["policy"])["GEARTRAIN_LAUNCH_ONLY"] == "1"
+    assert "GEARTRAIN_LAUNCH_ONLY" not in variables(leaves(compiled_pipeline)["policy"])
+
+
+def test_pods_run_as_the_image_s_nobody_and_say_whose_they_are(compiled_pipeline: Compiled, root: Path) -> None:
+    assert f"USER {NOBODY}:{NOBODY}" in (root / "Dockerfile").read_text()
+    for name, task in leaves(compiled_pipeline).items():
+        context = {"runAsUser": str(NOBODY), "runAsGroup": str(NOBODY), "runAsNonRoot": True}
+        assert task.platform["securityContext"] == context
+        labels = task.platform["podMetadata"]["labels"]
+        assert labels == {
+            "app.kubernetes.io/part-of": "geartrain",
+            "geartrain.dev/pipeline": "geartrain",
+            "geartrain.dev/stage": name,
+        }
+
+
+def test_variables_are_set_before_libraries_are_loaded(compiled_pipeline: Compiled) -> None:
+    for task in leaves(compiled_pipeline).values():
+        assert {**VARIABLES, "GEARTRAIN_HOME": "/work"}.items() <= variables(task).items()
+        assert task.platform["emptyDirMounts"][0]["mountPath"] == "/work"
+
+
+def test_run_id_comes_from_the_pod_and_is_in_no_cache_key(compiled_pipeline: Compiled) -> None:
+    policy = leaves(compiled_pipeline)["policy"]
+    (told,) = policy.platform["fieldPathAsEnv"]
+    assert told == {"name": "GEARTRAIN_RUN_ID", "fieldPath": "metadata.labels['pipeline/runid']"}
+    assert policy.cached
+    assert policy.constants == {}
+
+
+def test_secrets_are_named_never_written(compiled_pipeline: Compiled, prod: Compiled) -> None:
+    assert all("secretAsEnv" not in task.platform for task in leaves(compiled_pipeline).values())
+    rendered = yaml.safe_load((K8S / "components/external-secret/secret.yaml").read_text())
+    keys = {entry["secretKey"] for entry in rendered["spec"]["data"]}
+    for task in leaves(prod).values():
+        (secret,) = task.platform["secretAsEnv"]
+        assert secret["secretName"] == rendered["spec"]["target"]["name"]
+        assert {entry["secretKey"] for entry in secret["keyToEnv"]} == keys
+        assert {entry["envVar"] for entry in secret["keyToEnv"]} == SECRET_VARIABLES
+        assert secret["optional"] is True
+        assert not SECRET_VARIABLES & variables(task).keys()
+
+
+def test_a_release_names_images_by_digest_and_is_in_no_trap(prod: Compiled) -> None:
+    assert {task.container["image"] for task in leaves(prod).values()} == {RELEASED}
+    assert lint(prod, release=True) == []
+    assert leaves(prod)["resolve"].constants == {"image": RELEASED}
+
+
+def test_sites_are_those_of_the_overlays() -> None:
+    assert set(SITES) <= {path.name for path in (K8S / "overlays").iterdir()}
+    assert chosen("prod") is SITES["prod"]
+    with pytest.raises(UserError, match="GEARTRAIN_SITE=staging: no such site; there are dev, prod"):
+        chosen("staging")
+
+
+def test_a_site_s_nodes_are_found(tmp_path: Path) -> None:
+    place = Site(node_selector={"pool": "train"}, tolerations=[{"key": "pool", "operator": "Exists"}])
+
+    @traps.component
+    def critic(dataset_rev: str, dataset_digest: str, image_digest: str) -> None: ...
+
+    @dsl.pipeline(name="placed")
+    def placed() -> None:
+        sized(critic(**traps.MARKS), place)
+
+    Compiler().compile(placed, str(tmp_path / "placed.yaml"))
+    (task,) = read_compiled(tmp_path / "placed.yaml").tasks
+    assert task.platform["nodeSelector"] == {"labels": {"pool": "train"}}
+    (toleration,) = task.platform["tolerations"]
+    assert toleration["key"] == "pool"
+    assert toleration["operator"] == "Exists"
+
+
+def test_a_task_without_a_row_does_not_compile() -> None:
+    with pytest.raises(KeyError, match="step"):
+
+        @dsl.pipeline(name="rowless")
+        def rowless() -> None:
+            sized(traps.step(text="x", **traps.MARKS))
