@@ -2,7 +2,8 @@
 
 The same compiled graph and the same component bodies as on a cluster, with
 kfp's local runner; the artifacts end up in the folders of the workspace, which
-is the working directory. Honours neither resources nor retries.
+is the working directory. Honours neither resources nor retries, and nothing
+that kfp-kubernetes sets.
 """
 
 import argparse
@@ -10,18 +11,25 @@ import shutil
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 from kfp import local
 
 from geartrain import artifacts
+from geartrain.cluster.conclusion import read_note
+from geartrain.cluster.step import NOTE
 from geartrain.config import Config
 from geartrain.config_file import load_config
 from geartrain.errors import UserError
 from pipelines.compile import arguments
+from pipelines.resources import POD_VARIABLES
 from pipelines.training import training
 
+CONCLUSION = "conclusion.json"
+"""File in `home()`: what the exit task wrote of the last run."""
 
-def run_local(config: Config, workspace: Path) -> None:
+
+def run_local(config: Config, workspace: Path, *, dataset_rev: str = "") -> None:
     """Run the pipeline and publish each task's artifact to its stage's folder in `workspace`.
 
     Raises:
@@ -31,33 +39,53 @@ def run_local(config: Config, workspace: Path) -> None:
 
     root = workspace / home() / "kfp"
     shutil.rmtree(root, ignore_errors=True)
+    for name in (NOTE, CONCLUSION):
+        (workspace / home() / name).unlink(missing_ok=True)
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), raise_on_error=True)
-    for task in training.pipeline_spec.root.dag.tasks.values():
-        task.ClearField("retry_policy")  # here a failure is not a node's: show it once, at once
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="You may be attemping to run a task", category=RuntimeWarning)
-        training(**arguments(config))
+    _suit_this_machine(training.pipeline_spec)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="You may be attemping to run a task", category=RuntimeWarning)
+            warnings.filterwarnings("ignore", message="Task '.*': settings .* have no effect")
+            training(**arguments(config), dataset_rev=dataset_rev)
+    finally:
+        # <root>/<pipeline>-<time>/.../<task>/<artifact>
+        for told in root.glob("*/**/conclude/record"):
+            artifacts.write_atomically(workspace / home() / CONCLUSION, told.read_text(encoding="utf-8"))
     for stage, folder in FOLDERS.items():
-        # <root>/<pipeline>-<time>/<task>/<artifact>
-        produced = next(root.glob(f"*/{stage.replace('_', '-')}/{stage}"))
-        artifacts.publish(produced, workspace / folder)
+        artifacts.publish(next(root.glob(f"*/**/{stage.replace('_', '-')}/{stage}")), workspace / folder)
     shutil.rmtree(root, ignore_errors=True)
 
 
+def _suit_this_machine(spec: Any) -> None:
+    """Take away what is meant for pods: retries (here a failure is not a node's: show it once, at once), variables."""
+    for component in (spec.root, *spec.components.values()):
+        for task in component.dag.tasks.values():
+            task.ClearField("retry_policy")
+    for executor in spec.deployment_spec["executors"].values():
+        container = executor["container"]
+        kept = [dict(entry) for entry in container["env"] if entry["name"] not in POD_VARIABLES]
+        container["env"] = kept
+
+
 def main() -> None:
-    """Command line."""
+    """Command line. Exit codes: 0; 2 something to mend; 75 disk or network; 1 a fault of the program."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.local", description=__doc__)
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="configuration of the run")
+    parser.add_argument("--dataset-rev", default="", help="which data to insist on, as of `geartrain submit`")
     options = parser.parse_args()
     try:
         config = load_config(options.params)
-        run_local(config, Path.cwd())
+        run_local(config, Path.cwd(), dataset_rev=options.dataset_rev)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except RuntimeError as error:
+        note = read_note()
         print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        if note is not None:
+            print(f"error: {note['task']}: {note['message']}", file=sys.stderr)
+        raise SystemExit(1 if note is None else int(note["exit_code"])) from None
 
 
 if __name__ == "__main__":

@@ -119,11 +119,17 @@ def die_with_parent(variables: Mapping[str, str] = os.environ) -> None:
 
 
 def _orchestrate(folder: Path, command: list[str], variables: Mapping[str, str]) -> int:
-    """Run an orchestrator, whose exit code says only "failed"; the kind of failure is in the last lineage event."""
+    """Run an orchestrator; return 0 or the code of what failed.
+
+    DVC's exit code says only "failed"; the kind of failure is in the last lineage event. Of what is no stage there is
+    none, but `pipelines.local` ends with the code of the step.
+    """
     log = folder / home() / "lineage" / "events.ndjson"
     seen = len(events.read_events(log))
-    if run_group(command, cwd=folder, env=variables) == 0:
+    code = run_group(command, cwd=folder, env=variables)
+    if code == 0:
         return 0
     failures = [event for event in events.read_events(log)[seen:] if event["eventType"] == "FAIL"]
     kind = failures[-1]["run"]["facets"]["geartrain_error"]["type"] if failures else None
-    return {"UserError": EXIT_USER, "InfrastructureError": EXIT_INFRASTRUCTURE}.get(str(kind), 1)
+    own = code if code in (EXIT_USER, EXIT_INFRASTRUCTURE) else 1
+    return {"UserError": EXIT_USER, "InfrastructureError": EXIT_INFRASTRUCTURE}.get(str(kind), own)

@@ -86,3 +86,9 @@ def test_dvc_s_exit_code_is_that_of_the_error(raised: str | None, code: int, tmp
     (tmp_path / ".dvc").mkdir()
     (tmp_path / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     assert engines.run_dvc(tmp_path, Config(), "tasks", print) == code
+
+
+@pytest.mark.parametrize(("ended", "code"), [(2, 2), (75, 75), (255, 1), (0, 0)])
+def test_a_step_that_is_no_stage_ends_the_run_with_its_code(ended: int, code: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", f"raise SystemExit({ended})"]
+    assert engines._orchestrate(tmp_path, command, {}) == code

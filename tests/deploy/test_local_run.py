@@ -1,0 +1,115 @@
+"""The real pipeline (exit handler, gate, real shells and stage machinery) on kfp.local, with stages of a few bytes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain.artifacts import file_sha256, fingerprint, verify
+from geartrain.cluster.failures import evidence, explain
+from geartrain.stages.stage import FOLDERS
+
+TOYS = Path(__file__).with_name("toys")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, root: Path) -> Path:
+    """A workspace of the smoke profile, whose raw data is one line."""
+    (tmp_path / "params.yaml").write_text((root / "profiles/smoke.yaml").read_text())
+    (tmp_path / "data/raw").mkdir(parents=True)
+    (tmp_path / "data/raw/chinook.json").write_text("[]\n")
+    return tmp_path
+
+
+def run(workspace: Path, root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    search = os.pathsep.join([str(TOYS), str(root), str(root / "src")])
+    return subprocess.run(
+        [sys.executable, "-m", "pipelines.local", *arguments],
+        cwd=workspace,
+        env={**os.environ, "PYTHONPATH": search, "NO_COLOR": "1", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def conclusion(workspace: Path) -> dict[str, Any]:
+    return json.loads((workspace / ".geartrain/conclusion.json").read_text())
+
+
+def started(ran: subprocess.CompletedProcess[str]) -> list[str]:
+    """The tasks that were started, in order."""
+    return re.findall(r"Executing task \S*'([\w-]+)'", ran.stdout)
+
+
+def test_whole_pipeline_runs_and_ends_with_its_records(workspace: Path, root: Path) -> None:
+    before = time.monotonic()
+    ran = run(workspace, root)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert time.monotonic() - before < 60  # seconds; about 6 of CPU time
+    tasks = started(ran)
+    assert tasks[0] == "resolve"
+    assert tasks[-2:] == ["register", "conclude"]
+    assert len(tasks) == 12
+    made = {stage: verify(workspace / folder) for stage, folder in FOLDERS.items()}
+    assert made["promotion"].inputs == {name: made[name].digest for name in ("policy", "evaluation")}
+    told = conclusion(workspace)
+    assert (told["state"], told["failed_task"], told["reason"]) == ("SUCCEEDED", None, "")
+    data = "sha256:" + fingerprint({"environment.source": file_sha256(workspace / "data/raw/chinook.json")})
+    said = next(line for line in ran.stdout.splitlines() if "promoted: {" in line)
+    record = json.loads(said.partition("promoted: ")[2])
+    assert record["dataset_digest"] == data
+    assert record["image_digest"].startswith("content:")
+    assert record["model"]["digest"] == f"sha256:{made['promotion'].digest}"
+    assert record["candidate"] == made["policy"].digest
+    assert not (workspace / ".geartrain/kfp").exists()
+
+
+def test_a_model_that_fails_the_gate_is_not_registered(workspace: Path, root: Path) -> None:
+    ran = run(workspace, root, TOY_VERDICT="0")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert "register" not in started(ran)
+    assert conclusion(workspace)["state"] == "SUCCEEDED"
+    assert (workspace / FOLDERS["promotion"] / "decision.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "meaning"),
+    [
+        ("UserError", 2, "user"),
+        ("OSError", 75, "infrastructure"),  # the disk is full
+        ("ValueError", 1, "fault"),
+    ],
+)
+def test_a_failed_stage_ends_the_run_with_its_code(
+    kind: str, code: int, meaning: str, workspace: Path, root: Path
+) -> None:
+    note = {"task": "policy", "kind": "UserError", "exit_code": 2, "message": "of an earlier run"}
+    (workspace / ".geartrain").mkdir()
+    (workspace / ".geartrain/failure.json").write_text(json.dumps(note))
+    ran = run(workspace, root, TOY_TROUBLE=f"tasks:{kind}")
+    assert ran.returncode == code, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert started(ran) == ["resolve", "tasks", "conclude"]
+    told = conclusion(workspace)
+    assert (told["state"], told["failed_task"], told["kind"]) == ("FAILED", "tasks", meaning)
+    # what `geartrain status` would read from the step's log on a cluster
+    log = "\n".join(line.strip() for line in ran.stdout.partition("conclusion:")[0].splitlines())
+    assert explain("tasks", evidence(log)).kind == meaning
+    if code != 1:
+        assert f"error: {'UserError' if code == 2 else 'InfrastructureError'}, exit code {code}: tasks: " in log
+
+
+def test_data_that_is_not_there_stops_before_any_work(workspace: Path, root: Path) -> None:
+    (workspace / "data/raw/chinook.json").unlink()
+    ran = run(workspace, root)
+    assert ran.returncode == 2
+    assert started(ran) == ["resolve", "conclude"]
+    told = conclusion(workspace)
+    assert (told["failed_task"], told["kind"]) == ("resolve", "user")
+    assert "data/raw/chinook.json" in told["reason"]
