@@ -14,7 +14,7 @@ from pipelines.lint import lint
 from pipelines.resources import NOBODY, NODES, TABLE, VARIABLES, sized
 from tests.deploy import traps
 from tests.deploy.conftest import RELEASED
-from tests.deploy.rendering import K8S
+from tests.deploy.rendering import K8S, one, overlay
 
 SECRET_VARIABLES = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
 
@@ -70,6 +70,12 @@ def test_a_launcher_holds_none_of_what_its_job_waits_for(compiled_pipeline: Comp
     assert handed_on(compiled_pipeline) == {**dict.fromkeys(placed, True), "ENV": True}
     assert variables(leaves(prod)["policy"])["GEARTRAIN_LAUNCH_ONLY"] == "1"
     assert "GEARTRAIN_LAUNCH_ONLY" not in variables(leaves(compiled_pipeline)["policy"])
+
+
+def test_a_launcher_fits_what_the_namespace_gives_by_default() -> None:
+    # its pod gets no resources of its own (see HANDED_ON); with torch loaded to check the stage it holds 446 MiB
+    (entry,) = one(overlay("prod"), "LimitRange", "geartrain")["spec"]["limits"]
+    assert entry["default"]["memory"] == "1Gi"
 
 
 def test_pods_run_as_the_image_s_nobody_and_say_whose_they_are(compiled_pipeline: Compiled, root: Path) -> None:
