@@ -1,20 +1,23 @@
 """Compile the pipeline and check it: `python -m pipelines.compile --out build [--params params.yaml]`.
 
-With `--params` the file's sections become the defaults of the pipeline's parameters. `--lint` checks without writing,
-`--lint FILE` checks any compiled pipeline. `--release` insists on what a real cluster needs. `--native` writes objects
-for `kubectl apply` beside it. GEARTRAIN_IMAGE and GEARTRAIN_SITE (dev, prod) say what it is compiled for.
+With `--params` the file's sections become the defaults of the pipeline's parameters, with `--cluster` a file that of
+`cluster`. `--lint` checks without writing, `--lint FILE` checks any compiled pipeline. `--release` insists on what a
+real cluster needs. `--native` writes objects for `kubectl apply` beside it. GEARTRAIN_IMAGE, GEARTRAIN_SITE (dev, prod)
+and GEARTRAIN_CLUSTER (a file, as `--cluster`) say what it is compiled for, also by `geartrain submit`.
 """
 
 import argparse
+import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kfp.compiler import Compiler
 
 from geartrain.config import Config, parse_config
-from geartrain.config_file import load_config
+from geartrain.config_file import load_config, read_record
 from geartrain.errors import UserError
 from pipelines.compiled import read_compiled
 from pipelines.findings import explain
@@ -31,16 +34,28 @@ def arguments(config: Config) -> dict[str, Any]:
     return whole
 
 
-def compile_pipeline(path: Path, config: Config | None = None, *, release: bool = False) -> None:
-    """Write the compiled pipeline (IR YAML) to `path`; with a configuration, as the parameters' defaults.
+def compile_pipeline(
+    path: Path,
+    config: Config | None = None,
+    *,
+    cluster: Mapping[str, Any] | None = None,
+    release: bool = False,
+) -> None:
+    """Write the compiled pipeline (IR YAML) to `path`.
+
+    Args:
+        path: file to write.
+        config: becomes the defaults of its parameters.
+        cluster: becomes the default of the parameter `cluster`.
+        release: insist on what a real cluster needs.
 
     Raises:
         UserError: it is in a trap that `lint` knows; nothing is written.
     """
-    defaults = None if config is None else arguments(config)
+    defaults = {**({} if config is None else arguments(config)), **({"cluster": dict(cluster)} if cluster else {})}
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / path.name
-        Compiler().compile(training, str(written), pipeline_parameters=defaults)
+        Compiler().compile(training, str(written), pipeline_parameters=defaults or None)
         check(written, release=release)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(written.read_bytes())
@@ -60,6 +75,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipelines.compile", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build"), help="folder to write training.yaml to")
     parser.add_argument("--params", type=Path, help="configuration that becomes the parameters' defaults")
+    given = os.environ.get("GEARTRAIN_CLUSTER")
+    parser.add_argument(
+        "--cluster", type=Path, default=Path(given) if given else None, help="settings of the policy's training job"
+    )
     parser.add_argument("--release", action="store_true", help="insist on images by digest")
     parser.add_argument("--native", action="store_true", help="write native.yaml too: Pipeline and PipelineVersion")
     parser.add_argument("--namespace", default="geartrain", help="of the objects that --native writes")
@@ -76,15 +95,17 @@ def main() -> None:
 def _run(options: argparse.Namespace) -> list[str]:
     """Do what the command line asks for; return what to print."""
     config = None if options.params is None else load_config(options.params)
+    hint = "It holds what the job asks for: image, nodes, gpus, …"
+    cluster = None if options.cluster is None else read_record(options.cluster, hint=hint)
     if options.lint is not None and options.lint != Path():
         return [_checked(options.lint, options.release)]
     if options.lint is not None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "training.yaml"
-            compile_pipeline(path, config, release=options.release)
+            compile_pipeline(path, config, cluster=cluster, release=options.release)
             return [_checked(path, options.release)]
     path = options.out / "training.yaml"
-    compile_pipeline(path, config, release=options.release)
+    compile_pipeline(path, config, cluster=cluster, release=options.release)
     if not options.native:
         return [str(path)]
     native = options.out / "native.yaml"

@@ -5,6 +5,9 @@
 
 import copy
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,19 @@ def test_an_unknown_field_is_refused(place: str, site: Path) -> None:
 def test_a_configuration_becomes_the_defaults(tmp_path: Path, root: Path) -> None:
     compile_pipeline(tmp_path / "smoke.yaml", load_config(root / "profiles/smoke.yaml"))
     assert "threads: int [Default: 1.0]" in (tmp_path / "smoke.yaml").read_text()
+
+
+def test_a_job_s_settings_become_a_default(tmp_path: Path, root: Path) -> None:
+    given = {"image": "registry.example.org/geartrain/train@sha256:" + "7" * 64, "nodes": 4}
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(given))
+    command = [sys.executable, "-m", "pipelines.compile", "--out", str(tmp_path)]
+    variables = {**os.environ, "GEARTRAIN_CLUSTER": str(tmp_path / "cluster.yaml")}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=variables)
+    assert ended.returncode == 0, ended.stderr
+    assert read_package(tmp_path / "training.yaml").inputs["cluster"]["defaultValue"] == given
+    variables["GEARTRAIN_CLUSTER"] = str(tmp_path / "nowhere.yaml")
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=variables)
+    assert (ended.returncode, "no such file. It holds what the job asks for" in ended.stderr) == (2, True)
 
 
 def test_native_objects_are_named_after_their_content(compiled: Path, tmp_path: Path, root: Path) -> None:
