@@ -13,6 +13,8 @@ IMPORTERS = {
     "dvc": set(),
     "feast": set(),
     "deepspeed": {"geartrain.training.sharded"},
+    "fsspec": {"geartrain.cluster.places"},
+    "s3fs": set(),
     "kubernetes": {"geartrain.cluster.api"},
     "kfp_server_api": {"geartrain.cluster.kubeflow"},
 }

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from geartrain.cluster import api
+from geartrain.cluster import api, places
 from geartrain.cluster.api import Kubernetes
 from geartrain.cluster.trainjob import Resources, TrainingJob
 from tests.fakes.bench import IMAGE, Bench, FakeTime
 from tests.fakes.kubernetes_server import KubernetesServer
+
+if TYPE_CHECKING:
+    from tests.fakes.object_store import ObjectStore
 
 
 @pytest.fixture
@@ -61,3 +65,26 @@ def cluster(server: KubernetesServer, tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.fixture
 def bench(server: KubernetesServer, cluster: Kubernetes, job: TrainingJob, time: FakeTime) -> Bench:
     return Bench(server, cluster, job, time)
+
+
+@pytest.fixture(scope="session")
+def running_store() -> Iterator["ObjectStore"]:
+    from tests.fakes.object_store import ObjectStore  # takes a second, and most tests need none
+
+    with ObjectStore() as store:
+        yield store
+
+
+@pytest.fixture
+def store(running_store: "ObjectStore", monkeypatch: pytest.MonkeyPatch) -> Iterator["ObjectStore"]:
+    """A bucket's server that this process finds by its environment."""
+    for name, value in running_store.environment.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    running_store.faults.clear()
+    running_store.sent.clear()
+    running_store.requests.clear()
+    places._bucket_store.cache_clear()
+    yield running_store
+    places._bucket_store.cache_clear()
