@@ -1,0 +1,165 @@
+"""A stage of the pipeline as a TrainJob on several nodes: what a Kubeflow step calls instead of running the stage.
+
+The step holds no GPU and touches no weights: it creates or adopts the job, waits, and verifies what the pods have
+published. A step that is repeated finds what is published, and waits for what is under way.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from geartrain.artifacts import fingerprint
+from geartrain.cluster import api, naming
+from geartrain.cluster.budgets import Budgets
+from geartrain.cluster.launcher import Outcome, Watch, launch
+from geartrain.cluster.node import check_request, find_published, published
+from geartrain.cluster.patience import Clock, StoppedError, until_terminated
+from geartrain.cluster.places import locate
+from geartrain.cluster.section import GPU, ClusterSection, Request, parse_section
+from geartrain.cluster.storage import Storage
+from geartrain.cluster.trainjob import Placement, Resources, TrainingJob
+from geartrain.config import Config
+from geartrain.errors import EXIT_QUEUE, EXIT_USER, GeartrainError, InfrastructureError, QueueError, UserError
+
+INLINE_BYTES = 64 * 1024
+"""Longest request that is an argument of the container: Linux allows 128 KiB for one."""
+MOST_BYTES = 1024 * 1024
+"""Longest request at all; a configuration has 10 KiB or so."""
+Say = Callable[[str], None]
+
+
+def run_as_job(
+    *,
+    stage: str,
+    record: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    output: str,
+    cluster: Mapping[str, Any],
+    run_id: str,
+    attempt: int,
+    say: Say,
+) -> dict[str, Any]:
+    """Run a stage on a cluster; return its metrics, and under "uri" where its artifact lies. Only in the main thread.
+
+    Args:
+        stage: its name, such as "policy".
+        record: of the configuration: `seed`, `threads` and the sections that the stage reads.
+        inputs: name -> URI of an artifact, such as `s3://bucket/key` or a path that step and pods share.
+        output: URI prefix; the artifact becomes `<output>/<run>/<digest>`.
+        cluster: what the job asks for; see `section.ClusterSection`.
+        run_id: of the KFP run; jobs of one run and stage are adopted by one another's launchers.
+        attempt: number of the first TrainJob, 1 or more.
+        say: gets a line of text for each change.
+
+    Raises:
+        UserError: a person has to mend something; exit code 2.
+        InfrastructureError: the same call may succeed later; exit code 75. An unfinished job goes on meanwhile, and is
+            adopted.
+        QueueError: the queue was too long; exit code 76.
+    """
+    source = f"cluster settings of stage {stage}"
+    section = parse_section(ClusterSection, cluster, source=source)
+    request = make_request(stage, record, inputs, output, run_id)
+    _, config = check_request(request, section.nodes * section.processes_per_node, source=f"stage {stage}")
+    try:
+        with until_terminated() as clock:
+            return _see_through(request, section, config, run_id, attempt, clock, say)
+    except StoppedError as error:
+        raise InfrastructureError(f"stage {stage}: stopped by SIGTERM; the next launcher goes on from here") from error
+
+
+def make_request(stage: str, record: Mapping[str, Any], inputs: Mapping[str, str], output: str, run_id: str) -> Request:
+    """Return what the pods are told: a pure function of its arguments, so that a repeated step tells them the same.
+
+    Raises:
+        UserError: an URI is of a scheme that is not read or written.
+    """
+    sources = {name: locate(uri).uri for name, uri in inputs.items()}
+    prefix = f"{locate(output).uri}/{naming.label_value(run_id)}"
+    key = fingerprint([stage, dict(record), sources])[:16]
+    return Request(
+        stage=stage,
+        record=dict(record),
+        inputs=sources,
+        output=prefix,
+        result=f"{prefix}/{stage}-{key}.json",
+    )
+
+
+def make_job(
+    request: Request, section: ClusterSection, config: Config, run_id: str, attempt: int, argument: str
+) -> TrainingJob:
+    """Return the job that runs a request; `argument` is the request, or where it lies.
+
+    Raises:
+        UserError: something of it cannot work on the cluster.
+    """
+    devices = {GPU: str(section.gpus)} if section.gpus else {}
+    amounts = {"cpu": section.cpu, "memory": section.memory, **devices}
+    home = f"{section.work}/{naming.label_value(run_id)}/{request.stage}"
+    tolerations = [toleration.model_dump(exclude_none=True) for toleration in section.tolerations]
+    return TrainingJob(
+        run=run_id,
+        stage=request.stage,
+        image=section.image,
+        command=("geartrain",),
+        args=("node", "--request", argument),
+        nodes=section.nodes,
+        processes_per_node=section.processes_per_node,
+        attempt=attempt,
+        resources=Resources(requests=amounts, limits=amounts),
+        environment={"OMP_NUM_THREADS": str(config.threads), **section.variables, "GEARTRAIN_HOME": home},
+        queue=section.queue,
+        priority_class=section.priority_class,
+        placement=Placement(section.node_selector, tolerations),
+        # a backstop for a job whose launcher is gone for good
+        deadline_seconds=math.ceil(section.start_seconds + section.run_seconds),
+    )
+
+
+def _see_through(
+    request: Request, section: ClusterSection, config: Config, run_id: str, attempt: int, clock: Clock, say: Say
+) -> dict[str, Any]:
+    storage = Storage(clock)
+    for uri in request.inputs.values():
+        storage.manifest(uri)  # what is not there is found out before a GPU is waited for
+    there = published(request, storage)
+    if there is None:
+        argument = _pass_on(request, storage)
+        job = make_job(request, section, config, run_id, attempt, argument)
+        connected = api.connect(section.namespace, kubeconfig=os.environ.get("KUBECONFIG") or None)
+        budgets = Budgets(section.queue_seconds, section.start_seconds, section.run_seconds)
+        watch = Watch(budgets, poll_seconds=section.poll_seconds)
+        outcome = launch(job, connected, lambda: find_published(request, storage), clock, watch=watch, say=say)
+        if outcome.exit_code:
+            raise _failure(outcome)
+        there = find_published(request, storage)
+    else:
+        say(f"{request.stage}: is published already: {there}")
+    return {**storage.manifest(there).metrics, "uri": there}
+
+
+def _pass_on(request: Request, storage: Storage) -> str:
+    """Return a request as an argument of the container; a long one is put beside the output, and named."""
+    note = request.model_dump(mode="json")
+    text = json.dumps(note, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    size = len(text.encode())
+    if size > MOST_BYTES:
+        raise UserError(
+            f"stage {request.stage}: configuration and names of inputs have {size} bytes, the limit is {MOST_BYTES}. "
+            "Put long data into an artifact or a file of the image, and name it"
+        )
+    if size <= INLINE_BYTES:
+        return text
+    uri = f"{request.result.removesuffix('.json')}.request.json"
+    storage.write_note(uri, note)
+    return uri
+
+
+def _failure(outcome: Outcome) -> GeartrainError:
+    log = outcome.log.strip()
+    message = outcome.reason + (f"\nlast lines of rank 0:\n{log}" if log else "")
+    kinds: dict[int, type[GeartrainError]] = {EXIT_USER: UserError, EXIT_QUEUE: QueueError}
+    return kinds.get(outcome.exit_code, InfrastructureError)(message)
