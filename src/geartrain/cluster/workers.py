@@ -93,7 +93,11 @@ def run_workers(
         (notes / f"{rank}.json").unlink(missing_ok=True)
     variables = {**environment, NOTES: str(notes)}
     with subprocess.Popen(command, env=variables, start_new_session=True) as process:  # noqa: S603
-        code = _wait(process, clock)
+        try:
+            code = _wait(process, clock)
+        except BaseException:  # leaving the block would wait for its end
+            _kill(process)
+            raise
     return Ended(0) if code == 0 else _why(notes, nodes, clock)
 
 
@@ -106,8 +110,12 @@ def _wait(process: "subprocess.Popen[bytes]", clock: Clock) -> int:
             told = clock.monotonic()
             process.send_signal(signal.SIGTERM)
         if told is not None and clock.monotonic() - told > GRACE_SECONDS + KILL_SECONDS:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _why(folder: Path, nodes: Nodes, clock: Clock) -> Ended:

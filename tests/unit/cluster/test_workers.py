@@ -151,6 +151,18 @@ while True:
     assert ended == Ended(75, "rank 0 ended without a word (killed, or out of memory?)")
 
 
+def test_workers_do_not_outlive_a_failure_of_ours(tmp_path, time):
+    def broken():
+        raise ZeroDivisionError
+
+    clock = time.clock()
+    text = "time.sleep(600)"
+    with pytest.raises(ZeroDivisionError):
+        run_workers(
+            script(text), os.environ, tmp_path, Nodes(), Clock(clock.monotonic, clock.wall, clock.sleep, broken)
+        )
+
+
 def _kill_when(path):
     tick = threading.Event()
     while not path.exists():
