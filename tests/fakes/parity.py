@@ -88,5 +88,6 @@ class ParityPlayers:
     def __init__(self, config):
         self.config = config
 
-    def play(self, policy, requests, **options):
+    def play(self, policy, requests, *, on_progress=lambda done: None, **options):
+        options["on_episode"] = lambda _: on_progress(1)
         return play(Parity(), policy, requests, limits=Limits.of(self.config), **options)

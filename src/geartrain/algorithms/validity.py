@@ -30,6 +30,8 @@ ZERO_TOOL_RISE = 0.2
 """How far the share must have risen besides: some tasks can be guessed from the start. Twice its standard error."""
 LOST_TOOLS, LOST_TOOLS_RISE = 0.3, 0.2
 """Share of calls answered by an error above which there may be an alarm, and how far it must have risen besides."""
+LOST_SUCCESS = 0.5
+"""Factor of the held-out success at the start; a small `val` wavers by less over two validations."""
 WINDOW = 3
 """Iterations that are averaged at the start and at the end, for lengths and entropies."""
 LONGER, SHORTER = 2.0, 0.4
@@ -130,6 +132,20 @@ def lost_tools(invalid_I: Sequence[float]) -> str | None:
     if now <= LOST_TOOLS or now - start <= LOST_TOOLS_RISE:
         return None
     return f"{now:.0%} of the calls were answered by errors, {start:.0%} at the start"
+
+
+def lost_success(held_out_V: Sequence[float]) -> str | None:
+    """Return why training does harm: held-out success stays below half of what it was at the start. Source: ours.
+
+    Args:
+        held_out_V: success on `val` at each validation, the one before the first update included.
+    """
+    if len(held_out_V) < 3:
+        return None
+    start, now = held_out_V[0], sum(held_out_V[-2:]) / 2
+    if now >= LOST_SUCCESS * start:
+        return None
+    return f"{now:.0%} success on held-out tasks in the last two validations, {start:.0%} before training"
 
 
 def length_drift(name: str, length_I: Sequence[float]) -> str | None:

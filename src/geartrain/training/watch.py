@@ -91,6 +91,7 @@ def alarms(history: Sequence[Mapping[str, Any]]) -> list[str]:
         "zero_tool": validity.zero_tool_collapse(
             [round(share * successes) for share, successes in shares], [successes for _, successes in shares]
         ),
+        "held_out": validity.lost_success(_validations(history)),
         "tools": validity.lost_tools(_column(history, "invalid_calls")),
         "turns": validity.length_drift("turns", _column(history, "turns")),
         "tokens": validity.length_drift("tokens", _column(history, "tokens")),
@@ -122,6 +123,16 @@ def _features(batch: BatchCredit) -> dict[str, Tensor]:
             where_NT = where_NT & evidence.broadcast(scored_N)
         found["log-probs of the teacher"] = evidence.teacher.logprob_NT[where_NT]
     return found
+
+
+def _validations(history: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the success on `val`, greedy and sampled alike, before the first update and whenever it was measured."""
+    pairs = [
+        (record.get(f"{when}val_greedy"), record.get(f"{when}val_sampled"))
+        for record in history
+        for when in ("start_", "")
+    ]
+    return [0.5 * (greedy + sampled) for greedy, sampled in pairs if greedy is not None and sampled is not None]
 
 
 def _column(history: Sequence[Mapping[str, Any]], name: str) -> list[float]:

@@ -72,6 +72,13 @@ def test_tools_are_lost_where_many_calls_fail_that_did_not(start, now, alarm):
     assert validity.lost_tools(shares[: 2 * WINDOW - 1]) is None
 
 
+@pytest.mark.parametrize(("later", "alarm"), [([0.1, 0.2], True), ([0.0, 0.4], False), ([0.3, 0.0, 0.0], True)])
+def test_held_out_success_must_stay_low_to_be_lost(later, alarm):
+    assert (validity.lost_success([0.4, *later]) is not None) is alarm
+    assert validity.lost_success([0.4, 0.0]) is None
+    assert validity.lost_success([0.0, 0.0, 0.0]) is None
+
+
 @pytest.mark.parametrize(("now", "alarm"), [(2.1, True), (1.9, False), (0.5, False), (0.3, True)])
 def test_lengths_are_compared_with_the_start(now, alarm):
     lengths = [4.0, 6.0, 5.0, 100.0, *[5.0 * now] * WINDOW]
