@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,17 +96,26 @@ class Job:
         """Return the exit codes."""
         return [process.wait(SECONDS) for process in self.processes]
 
-    def tell(self, number: int, *nodes: int) -> None:
-        """Send a signal to all processes of some nodes."""
+    def tell(self, *nodes: int) -> None:
+        """Send SIGTERM to what was started on some nodes, as a container's first process gets it."""
         for node in nodes:
-            os.killpg(self.processes[node].pid, number)
+            self.processes[node].send_signal(signal.SIGTERM)
+
+    def lose(self, node: int) -> None:
+        """Kill all processes of a node: torchrun, its workers, theirs; they are sessions of their own."""
+        if self.nodes > 1:
+            listed = subprocess.run(["ip", "netns", "pids", NAMES[node]], check=True, capture_output=True, text=True)
+            for pid in map(int, listed.stdout.split()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        elif self.processes[node].poll() is None:
+            os.killpg(self.processes[node].pid, signal.SIGKILL)
+        self.processes[node].wait(SECONDS)
 
     def end(self) -> None:
         """Kill whatever still runs."""
-        for node, process in enumerate(self.processes):
-            if process.poll() is None:
-                self.tell(signal.SIGKILL, node)
-                process.wait(SECONDS)
+        for node in range(len(self.processes)):
+            self.lose(node)
 
     def checkpoints(self) -> int:
         """Return how many iterations the newest checkpoint has behind it."""

@@ -219,6 +219,7 @@ def _deepspeed() -> Any:
 def _meet(deepspeed: Any, ranks: Ranks) -> None:
     """Start torch.distributed for one rank alone too: DeepSpeed does nothing without."""
     if not torch.distributed.is_initialized():
+        os.environ.setdefault("LOCAL_RANK", "0")  # what torchrun would have said; DeepSpeed insists
         alone: Any = torch.distributed.HashStore()  # type: ignore[attr-defined]
         torch.distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
     deepspeed.init_distributed(dist_backend=torch.distributed.get_backend())
