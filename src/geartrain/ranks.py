@@ -11,7 +11,7 @@ MASTER_PORT. Without these there is one process, and nothing here imports torch.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import timedelta
 from itertools import chain
 from typing import Any, TypeVar
@@ -122,6 +122,16 @@ def in_place(shares: Sequence[Sequence[int]], results: Sequence[Sequence[T]]) ->
     """Put the results of dealt indices back in order; one result per index."""
     found = dict(zip(chain.from_iterable(shares), chain.from_iterable(results), strict=True))
     return [found[index] for index in range(len(found))]
+
+
+def deal_whole(groups: Sequence[Hashable], costs: Sequence[float], hands: int) -> list[list[int]]:
+    """Share out indices as `deal` does, all that have one group to one hand."""
+    members: dict[Hashable, list[int]] = {}
+    for index, group in enumerate(groups):
+        members.setdefault(group, []).append(index)
+    together = list(members.values())
+    shares = deal([sum(costs[index] for index in group) for group in together], hands)
+    return [sorted(index for group in share for index in together[group]) for share in shares]
 
 
 def deal(costs: Sequence[float], hands: int) -> list[list[int]]:

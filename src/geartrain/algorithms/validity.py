@@ -126,12 +126,10 @@ def lost_tools(invalid_I: Sequence[float]) -> str | None:
     Args:
         invalid_I: share of calls that were answered by an error, of each iteration.
     """
-    if len(invalid_I) < 2 * WINDOW:
+    pair = _start_and_now(invalid_I)
+    if pair is None or pair[1] <= LOST_TOOLS or pair[1] - pair[0] <= LOST_TOOLS_RISE:
         return None
-    start, now = sum(invalid_I[:WINDOW]) / WINDOW, sum(invalid_I[-WINDOW:]) / WINDOW
-    if now <= LOST_TOOLS or now - start <= LOST_TOOLS_RISE:
-        return None
-    return f"{now:.0%} of the calls were answered by errors, {start:.0%} at the start"
+    return f"{pair[1]:.0%} of the calls were answered by errors, {pair[0]:.0%} at the start"
 
 
 def lost_success(held_out_V: Sequence[float]) -> str | None:
@@ -156,7 +154,7 @@ def length_drift(name: str, length_I: Sequence[float]) -> str | None:
         length_I: mean per episode, of each iteration.
     """
     pair = _start_and_now(length_I)
-    if pair is None or SHORTER * pair[0] <= pair[1] <= LONGER * pair[0]:
+    if pair is None or pair[0] <= 0 or SHORTER * pair[0] <= pair[1] <= LONGER * pair[0]:
         return None
     return f"{pair[1]:.1f} {name} an episode, {pair[0]:.1f} at the start"
 
@@ -168,7 +166,7 @@ def entropy_drift(entropy_I: Sequence[float]) -> str | None:
         entropy_I: mean entropy per sampled token in nats, of each trained iteration.
     """
     pair = _start_and_now(entropy_I)
-    if pair is None or DECIDED * pair[0] <= pair[1] <= UNDECIDED * pair[0]:
+    if pair is None or pair[0] <= 0 or DECIDED * pair[0] <= pair[1] <= UNDECIDED * pair[0]:
         return None
     kind = "collapse" if pair[1] < pair[0] else "explosion"
     return f"{pair[1]:.3g} nats of entropy a token, {pair[0]:.3g} at the start ({kind})"
@@ -185,8 +183,7 @@ def _enough(count_I: Sequence[int]) -> int | None:
 
 
 def _start_and_now(value_I: Sequence[float]) -> tuple[float, float] | None:
-    """Return the means of the first and of the last `WINDOW` values; None while they overlap, or begin at 0."""
+    """Return the means of the first and of the last `WINDOW` values; None while they overlap."""
     if len(value_I) < 2 * WINDOW:
         return None
-    start, now = sum(value_I[:WINDOW]) / WINDOW, sum(value_I[-WINDOW:]) / WINDOW
-    return (start, now) if start > 0 else None
+    return sum(value_I[:WINDOW]) / WINDOW, sum(value_I[-WINDOW:]) / WINDOW

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from geartrain import ranks
 from geartrain.config import Config, EnvironmentSection
 from geartrain.environments import load_environment
 from geartrain.models.backbone import HEAVY, Policy, load_policy
+from geartrain.ranks import deal_whole
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.rollouts.parallel import Crew
 from geartrain.trajectory import Trajectory
@@ -77,12 +77,7 @@ class Players:
 
 def deal(requests: Sequence[EpisodeRequest], hands: int) -> list[list[int]]:
     """Share out the indices of requests, whole groups at a time, so that all have as many steps to play."""
-    groups: dict[str, list[int]] = {}
-    for index, request in enumerate(requests):
-        groups.setdefault(request.group_id, []).append(index)
-    members = list(groups.values())
-    shares = ranks.deal([sum(requests[i].task.necessary_steps for i in group) for group in members], hands)
-    return [sorted(index for group in share for index in members[group]) for share in shares]
+    return deal_whole([r.group_id for r in requests], [r.task.necessary_steps for r in requests], hands)
 
 
 def _play_apart(model: Path, weights: Path, worlds: Path, config: Config, *rest: Any) -> list[Trajectory]:

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from geartrain import ranks
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.artifacts import write_atomically
 from geartrain.config import Config
@@ -21,7 +20,7 @@ from geartrain.models.backbone import Policy, load_policy, save_policy
 from geartrain.models.chat import ChatFormat
 from geartrain.preemption import leave_if_asked
 from geartrain.progress import bar
-from geartrain.ranks import ALONE, Ranks, in_place
+from geartrain.ranks import ALONE, Ranks, deal_whole, in_place
 from geartrain.rewards.mix import RewardMix, Scored
 from geartrain.rollouts.collect import EpisodeRequest
 from geartrain.rollouts.players import Players, deal
@@ -144,12 +143,8 @@ class TaskWorld:
 
     def score(self, trajectories: Sequence[Trajectory]) -> Scored:
         """Score trajectories of the train or val tasks."""
-        groups: dict[str, list[int]] = {}
-        for row, trajectory in enumerate(trajectories):
-            groups.setdefault(trajectory.group_id, []).append(row)
-        members = list(groups.values())
-        dealt = ranks.deal([sum(len(trajectories[row].turns) for row in rows) for rows in members], self.ranks.size)
-        shares = [[row for group in share for row in members[group]] for share in dealt]
+        groups, turns = [t.group_id for t in trajectories], [len(t.turns) for t in trajectories]
+        shares = deal_whole(groups, turns, self.ranks.size)
         mine = self.rewards.score([trajectories[row] for row in shares[self.ranks.rank]], self._tasks)
         scored = self.ranks.gather(mine)
         return Scored(

@@ -15,6 +15,7 @@ The one importer of deepspeed. Nothing is compiled at run time: its
 shared-memory kernel is turned off (gloo and NCCL do without).
 """
 
+import copy
 import math
 import os
 import shutil
@@ -76,7 +77,7 @@ class ShardedEngine:
         self._deepspeed, self._section, self._ranks, self._player = deepspeed, section, ranks, model
         self._learning_rate, self._total_steps = learning_rate, total_steps
         self._warmup_steps, self._schedule = warmup_steps, schedule
-        own = _copy_of(model) if section.zero == 3 else model
+        own = copy.deepcopy(model) if section.zero == 3 else model
         if section.recompute:
             own.gradient_checkpointing_enable({"use_reentrant": False})
             own.train()  # dropout is 0: a policy that is trained differs from one that plays in memory alone
@@ -223,12 +224,3 @@ def _meet(deepspeed: Any, ranks: Ranks) -> None:
         alone: Any = torch.distributed.HashStore()  # type: ignore[attr-defined]
         torch.distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
     deepspeed.init_distributed(dist_backend=torch.distributed.get_backend())
-
-
-def _copy_of(model: Any) -> Any:
-    import copy
-
-    own = copy.deepcopy(model)
-    for mine, theirs in zip(own.parameters(), model.parameters(), strict=True):
-        mine.requires_grad_(theirs.requires_grad)
-    return own
