@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,19 @@ def end_with_parent() -> None:
     """Ask the kernel to kill this process when its parent ends, however that ends. Only on Linux; else nothing."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def run_to_end(main: Callable[[], object]) -> tuple[int, BaseException | None]:
+    """Run a command line; return its exit code and what it failed of. A bug is printed with its traceback."""
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return code, end.__context__  # what the command line made an exit code of
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1, error
+    return 0, None
 
 
 def run_group(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> int:

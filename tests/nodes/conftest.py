@@ -93,8 +93,11 @@ class Job:
         return self
 
     def wait(self) -> list[int]:
-        """Return the exit codes."""
-        return [process.wait(SECONDS) for process in self.processes]
+        """Return the exit codes; of a job that hangs, say what it printed."""
+        try:
+            return [process.wait(SECONDS) for process in self.processes]
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"still running after {SECONDS} s\n{self.logs()}") from error
 
     def tell(self, *nodes: int) -> None:
         """Send SIGTERM to what was started on some nodes, as a container's first process gets it."""

@@ -1,5 +1,8 @@
 """Who does what, and in which order the results stand: the same on every rank."""
 
+import subprocess
+import sys
+
 import pytest
 
 from geartrain.errors import UserError
@@ -40,3 +43,27 @@ def test_without_torchrun_there_is_one_rank():
 def test_half_an_environment_is_refused(environment, says):
     with pytest.raises(UserError, match=says):
         join_ranks(environment)
+
+
+LIFE = """
+import atexit
+from geartrain.ranks import Group, leave
+
+class Last:
+    def __del__(self):
+        print("taken down")
+
+last = Last()
+atexit.register(print, "at exit")
+Group.joined = {joined}
+print("done", end=" ")
+leave(75)
+"""
+
+
+@pytest.mark.parametrize(("joined", "printed"), [(True, "done at exit\n"), (False, "done at exit\ntaken down\n")])
+def test_a_process_that_was_in_a_group_keeps_its_exit_code_and_leaves_its_interpreter_standing(joined, printed):
+    """gloo's threads kill an interpreter that is being taken down: the run would fail with all its work done."""
+    life = [sys.executable, "-c", LIFE.format(joined=joined)]
+    done = subprocess.run(life, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (75, printed, "")

@@ -6,13 +6,14 @@ own process reads, and those of other nodes where they share the folder.
 
 import json
 import os
-import runpy
-import sys
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 from geartrain.artifacts import write_json
+from geartrain.processes import run_to_end
+from geartrain.ranks import leave
 
 NOTES = "GEARTRAIN_WORKER_NOTES"
 """Variable that names the folder."""
@@ -30,10 +31,12 @@ class Note:
 
 def main() -> NoReturn:
     """Run the command line in this process, note how it failed if it did, and end with the same code."""
-    note = _run()
-    if note.code:
+    command_line = import_module("geartrain.cli")  # stands above this package
+    code, error = run_to_end(command_line.main)
+    if code:
+        note = Note(code, type(error).__name__, "" if error is None else str(error))
         write_json(Path(os.environ[NOTES]) / f"{os.environ['RANK']}.json", asdict(note))
-    raise SystemExit(note.code)
+    leave(code)
 
 
 def read_notes(folder: Path) -> dict[int, Note]:
@@ -45,19 +48,6 @@ def read_notes(folder: Path) -> dict[int, Note]:
         except (OSError, ValueError, TypeError):
             continue  # another node's, removed or half there
     return found
-
-
-def _run() -> Note:
-    try:
-        runpy.run_module("geartrain", run_name="__main__", alter_sys=True)
-    except SystemExit as end:
-        error = end.__context__  # what `cli.main` made an exit code of
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        return Note(code, type(error).__name__, "" if error is None else str(error))
-    except BaseException as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-        return Note(1, type(error).__name__, str(error))
-    return Note(0, "", "")
 
 
 if __name__ == "__main__":

@@ -202,7 +202,7 @@ def test_a_bug_is_noted_with_its_traceback_on_stderr(tmp_path, monkeypatch, caps
     def bug(*_, **__):
         raise ZeroDivisionError("of nothing")
 
-    monkeypatch.setattr("runpy.run_module", bug)
+    monkeypatch.setattr("geartrain.cli.main", bug)
     monkeypatch.setenv(NOTES, str(tmp_path))
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(SystemExit) as caught:
