@@ -1,15 +1,17 @@
-"""Run the Kubeflow pipeline in processes of this machine: `python -m pipelines.local [--params params.yaml]`.
+"""Run the Kubeflow pipeline on this machine: `python -m pipelines.local [--params params.yaml] [--engine podman]`.
 
 The same compiled graph and the same component bodies as on a cluster, with
 kfp's local runner; the artifacts end up in the folders of the workspace, which
-is the working directory. Honours neither resources nor retries, and nothing
-that kfp-kubernetes sets.
+is the working directory. Tasks are processes, or with an engine containers of
+the image that a cluster runs. Honours neither resources nor retries, and
+nothing that kfp-kubernetes sets.
 """
 
 import argparse
 import shutil
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +24,25 @@ from geartrain.config import Config
 from geartrain.config_file import load_config
 from geartrain.errors import UserError
 from pipelines.compile import arguments
-from pipelines.resources import POD_VARIABLES
+from pipelines.containers import Containers
+from pipelines.resources import POD_VARIABLES, UNREACHABLE
 from pipelines.training import training
 
 CONCLUSION = "conclusion.json"
 """File in `home()`: what the exit task wrote of the last run."""
 
 
-def run_local(config: Config, workspace: Path, *, dataset_rev: str = "") -> None:
+def run_local(config: Config, workspace: Path, *, dataset_rev: str = "", containers: Containers | None = None) -> None:
     """Run the pipeline and publish each task's artifact to its stage's folder in `workspace`.
 
+    Args:
+        config: of the run.
+        workspace: where artifacts end up; the working directory.
+        dataset_rev: see `geartrain submit`.
+        containers: run the tasks; without, they are processes.
+
     Raises:
+        UserError: the engine cannot be started, or has not the image.
         RuntimeError: a task failed; its output says why.
     """
     from geartrain.stages.stage import FOLDERS, home
@@ -42,12 +52,15 @@ def run_local(config: Config, workspace: Path, *, dataset_rev: str = "") -> None
     for name in (NOTE, CONCLUSION):
         (workspace / home() / name).unlink(missing_ok=True)
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), raise_on_error=True)
-    _suit_this_machine(training.pipeline_spec)
+    _suit_this_machine(training.pipeline_spec, pods=containers is not None)
+    if containers is not None:
+        containers.check(_images(training.pipeline_spec))
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="You may be attemping to run a task", category=RuntimeWarning)
             warnings.filterwarnings("ignore", message="Task '.*': settings .* have no effect")
-            training(**arguments(config), dataset_rev=dataset_rev)
+            with nullcontext() if containers is None else containers.serve(work=workspace / home()):
+                training(**arguments(config), dataset_rev=dataset_rev)
     finally:
         # <root>/<pipeline>-<time>/.../<task>/<artifact>
         for told in root.glob("*/**/conclude/record"):
@@ -57,14 +70,24 @@ def run_local(config: Config, workspace: Path, *, dataset_rev: str = "") -> None
     shutil.rmtree(root, ignore_errors=True)
 
 
-def _suit_this_machine(spec: Any) -> None:
-    """Take away what is meant for pods: retries (here a failure is not a node's: show it once, at once), variables."""
+def _images(spec: Any) -> list[str]:
+    return sorted({executor["container"]["image"] for executor in spec.deployment_spec["executors"].values()})
+
+
+def _suit_this_machine(spec: Any, *, pods: bool) -> None:
+    """Take away retries (here a failure is not a node's: show it once, at once) and what makes sense in a pod only.
+
+    Args:
+        spec: of the pipeline; changed.
+        pods: tasks are given a pod's folders.
+    """
+    away = UNREACHABLE if pods else POD_VARIABLES
     for component in (spec.root, *spec.components.values()):
         for task in component.dag.tasks.values():
             task.ClearField("retry_policy")
     for executor in spec.deployment_spec["executors"].values():
         container = executor["container"]
-        kept = [dict(entry) for entry in container["env"] if entry["name"] not in POD_VARIABLES]
+        kept = [dict(entry) for entry in container["env"] if entry["name"] not in away]
         container["env"] = kept
 
 
@@ -73,10 +96,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipelines.local", description=__doc__)
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="configuration of the run")
     parser.add_argument("--dataset-rev", default="", help="which data to insist on, as of `geartrain submit`")
+    parser.add_argument("--engine", help="podman or docker: run each task in a container of its image")
     options = parser.parse_args()
+    containers = None if options.engine is None else Containers(options.engine)
     try:
         config = load_config(options.params)
-        run_local(config, Path.cwd(), dataset_rev=options.dataset_rev)
+        run_local(config, Path.cwd(), dataset_rev=options.dataset_rev, containers=containers)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
@@ -85,7 +110,8 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         if note is not None:
             print(f"error: {note['task']}: {note['message']}", file=sys.stderr)
-        raise SystemExit(1 if note is None else int(note["exit_code"])) from None
+        code = None if containers is None else containers.failed
+        raise SystemExit(int(note["exit_code"]) if note is not None else code or 1) from None
 
 
 if __name__ == "__main__":

@@ -61,8 +61,10 @@ VARIABLES = {
 }
 """Must be set before torch and tokenizers are loaded."""
 API = "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
-POD_VARIABLES = {"GEARTRAIN_HOME": WORK, ENDPOINT: API, LAUNCH_ONLY: "1"}
-"""Make sense in a pod only; `local` takes them away."""
+UNREACHABLE = {ENDPOINT: API, LAUNCH_ONLY: "1"}
+"""Make sense on a cluster only; `local` takes them away."""
+POD_VARIABLES = {"GEARTRAIN_HOME": WORK, **UNREACHABLE}
+"""Make sense in a pod, or in a container, only."""
 
 
 def sized(task: dsl.PipelineTask, site: Site = SITE) -> dsl.PipelineTask:

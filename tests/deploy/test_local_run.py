@@ -39,6 +39,16 @@ def run(workspace: Path, root: Path, *arguments: str, **variables: str) -> subpr
     )
 
 
+@pytest.fixture
+def engine(tmp_path: Path, root: Path) -> Path:
+    """A container engine that has the image."""
+    path = tmp_path / "bin" / "engine"
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {root / "tests/fakes/container_engine.py"} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
 def conclusion(workspace: Path) -> dict[str, Any]:
     return json.loads((workspace / ".geartrain/conclusion.json").read_text())
 
@@ -113,3 +123,41 @@ def test_data_that_is_not_there_stops_before_any_work(workspace: Path, root: Pat
     told = conclusion(workspace)
     assert (told["failed_task"], told["kind"]) == ("resolve", "user")
     assert "data/raw/chinook.json" in told["reason"]
+
+
+IMAGES = {"GEARTRAIN_IMAGE": "geartrain/python:dev", "ENGINE_IMAGES": "geartrain/python:dev"}
+
+
+def test_with_an_engine_every_task_is_a_container(workspace: Path, root: Path, engine: Path) -> None:
+    ran = run(workspace, root, "--engine", str(engine), **IMAGES)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert len(started(ran)) == 12
+    for stage, folder in FOLDERS.items():
+        assert verify(workspace / folder).stage == stage
+    assert conclusion(workspace)["state"] == "SUCCEEDED"
+    assert (workspace / ".geartrain/lineage/events.ndjson").read_text().count('"COMPLETE"') == 9
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "says"),
+    [
+        ({"TOY_TROUBLE": "tasks:UserError"}, 2, "error: tasks: on purpose"),
+        ({"ENGINE_KILLS": "tasks"}, 137, "FAILURE"),
+        ({"ENGINE_BROKEN": "1"}, 125, "itself failed, see above: the task was not run"),
+        ({"ENGINE_IMAGES": "another"}, 2, "has no image geartrain/python:dev (Error: no such image). Build it with"),
+    ],
+)
+def test_a_container_that_fails_is_never_a_success(
+    variables: dict[str, str], code: int, says: str, workspace: Path, root: Path, engine: Path
+) -> None:
+    ran = run(workspace, root, "--engine", str(engine), **{**IMAGES, **variables})
+    assert ran.returncode == code, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert says in ran.stdout + ran.stderr
+    assert not (workspace / "models/policy").exists()
+
+
+def test_an_engine_that_is_not_there_is_a_mistake(workspace: Path, root: Path) -> None:
+    ran = run(workspace, root, "--engine", "dokker", **IMAGES)
+    assert ran.returncode == 2
+    assert "error: --engine dokker cannot be started" in ran.stderr
+    assert started(ran) == []
