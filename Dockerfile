@@ -39,7 +39,7 @@ COPY requirements/lock.txt requirements/
 COPY build/wheels/ /wheels/
 RUN grep '^torch==' requirements/lock.txt > torch.txt \
  && python3.11 -m pip --python /opt/geartrain/bin/python install --no-deps --no-index --find-links /wheels -r torch.txt
-COPY pyproject.toml ./
+COPY pyproject.toml LICENSE NOTICE ./
 COPY src/ src/
 RUN python3.11 -m pip --python /opt/geartrain/bin/python install --no-deps --no-build-isolation . \
  && mkdir /sbom \
@@ -52,7 +52,7 @@ ARG PIP_CERT
 COPY requirements/image-gpu.txt requirements/
 RUN python3.11 -m pip --python /opt/geartrain/bin/python install --require-hashes --no-deps \
       -r requirements/image-gpu.txt
-COPY pyproject.toml ./
+COPY pyproject.toml LICENSE NOTICE ./
 COPY src/ src/
 RUN python3.11 -m pip --python /opt/geartrain/bin/python install --no-deps --no-build-isolation . \
  && mkdir /sbom \
@@ -91,6 +91,7 @@ ARG REVISION
 ARG BASE
 LABEL org.opencontainers.image.title="geartrain/python" \
       org.opencontainers.image.description="Steps of the geartrain pipeline, and training on CPUs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
@@ -104,6 +105,7 @@ ARG REVISION
 ARG BASE
 LABEL org.opencontainers.image.title="geartrain/train" \
       org.opencontainers.image.description="Training with geartrain on NVIDIA GPUs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
