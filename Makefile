@@ -159,7 +159,7 @@ manifests: setup  ## render the Kubernetes manifests of every overlay into build
 images:  ## build the container images (TARGETS="cpu gpu", ENGINE=podman, BASE=..., WHEELS=...)
 	@k8s/images/build $(TARGETS)
 
-images-check:  ## run the built CPU image as a cluster would: nobody, read-only root, no network
+images-check: setup  ## run the built CPU image as a cluster would (nobody, read-only root, no network), then the pipeline in it
 	@k8s/images/check cpu
 
 image-lock: .venv/.ready  ## resolve what the images hold into requirements/image*.txt; after `make lock`
