@@ -31,19 +31,33 @@ def alone() -> dict[str, list[dict[str, Any]]]:
     return {}
 
 
-@pytest.mark.parametrize("zero", [None, 1, 2, 3])
-def test_two_nodes_are_one_process(zero: int | None, job: Callable[..., Job], alone: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "sharding",
+    [None, {"zero": 1}, {"zero": 2}, {"zero": 3}, {"zero": 3, "offload": True, "recompute": True}],
+    ids=["none", "zero-1", "zero-2", "zero-3", "zero-3-offload-recompute"],
+)
+def test_two_nodes_are_one_process(
+    sharding: dict[str, Any] | None, job: Callable[..., Job], alone: dict[str, Any]
+) -> None:
     if not alone:  # two workers of one process play the shares that two nodes would
         single = job("one", nodes=1, threads=2).start()
         assert single.wait() == [0], single.logs()
         alone["history"] = single.history()
-    given = {} if zero is None else {"sharding": {"zero": zero}}
-    double = job("two", **given).start()
+    double = job("two", **({} if sharding is None else {"sharding": sharding})).start()
     assert double.wait() == [0, 0], double.logs()
     expected = alone["history"]
     assert sum(record.get("trained_tokens", 0) for record in expected) > 0
     assert any(record.get("gradient_norm") for record in expected)
     _assert_same(double.history(), expected, RTOL)
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_bfloat16_trains_on_two_nodes(zero: int, job: Callable[..., Job]) -> None:
+    run = job("narrow", iterations=1, sharding={"zero": zero, "precision": "bfloat16"}).start()
+    assert run.wait() == [0, 0], run.logs()
+    (record,) = run.history()
+    assert record["trained_tokens"] > 0
+    assert 0 < record["gradient_norm"] < 100
 
 
 def _until(condition: Callable[[], bool], running: Job) -> None:
