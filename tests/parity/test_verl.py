@@ -101,6 +101,30 @@ def test_surrogate(mode, batch, core_algos, value_and_gradient):
     _assert_equal(value_and_gradient(_ours(mode, batch), batch.logprob_BT), peer)
 
 
+@EVERY_MODE
+def test_the_ratio_of_whole_sequences(mode, batch, core_algos, value_and_gradient):
+    """GSPO, its token form; bounds as narrow as the paper's, so that rows are clipped on both sides."""
+    clip, advantage_BT = {"clip_low": 3e-4, "clip_high": 4e-4}, batch.advantage * _weight(mode, batch)
+    config = core_algos.ActorConfig(
+        strategy="fsdp",
+        rollout_n=3,
+        ppo_micro_batch_size_per_gpu=6,
+        clip_ratio_low=3e-4,
+        clip_ratio_high=4e-4,
+        global_batch_info=_global(batch),
+    )
+
+    def ours(logprob_BT: Tensor) -> Tensor:
+        options = {"denominator": _denominator(mode, batch), "whole_sequence": True, **clip}
+        return clipped_surrogate(logprob_BT, batch.behaviour_BT, advantage_BT, batch.mask, **options)
+
+    def peer(logprob_BT: Tensor) -> Tensor:
+        arguments = (batch.behaviour_BT, logprob_BT, batch.advantage, batch.mask.long(), mode, config)
+        return core_algos.compute_policy_loss_gspo(*arguments)[0]
+
+    _assert_equal(value_and_gradient(ours, batch.logprob_BT), value_and_gradient(peer, batch.logprob_BT))
+
+
 def test_the_modes_differ_on_this_batch(full_batch, core_algos):
     losses = [
         _peer(core_algos, mode, full_batch, **_global(full_batch))(full_batch.logprob_BT).item()

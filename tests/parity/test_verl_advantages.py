@@ -1,7 +1,8 @@
 """Our group advantages are those of verl 0.9.1's `core_algos`, on ragged masked rows of groups of 2, 3 and 4.
 
-Compared: `compute_grpo_outcome_advantage`, `compute_rloo_outcome_advantage` and the vectorised form of each. Both
-sides divide by the standard deviation with n - 1, plus 1e-6.
+Compared: `compute_grpo_outcome_advantage`, `compute_rloo_outcome_advantage` and the vectorised form of each; both
+sides divide by the standard deviation with n - 1, plus 1e-6. And `compute_gae_advantage_return`, before it whitens: its
+time passes by sampled tokens, ours by turns, so turns of one token are what both know.
 
 Deviations, each with its test; verl's value and the exact one are both asserted:
 
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from geartrain.algorithms.advantage import GroupAdvantage, group_relative, leave_one_out
 from geartrain.algorithms.recipe import without_scale
+from geartrain.algorithms.returns import generalised_advantage
 
 GROUPS = ["a", "b", "a", "c", "b", "c", "c", "b", "c"]
 REWARDS = [1.0, 0.0, 0.25, 1.5, 0.0, -0.5, 0.3, 1.0, 0.3]
@@ -78,6 +80,18 @@ def test_advantages(name, peer):
     expected_NT = ours.advantage_N[:, None] * MASK_NT
     assert expected_NT.abs().max() > 0.5
     torch.testing.assert_close(expected_NT, peer(name, REWARDS, GROUPS, MASK_NT), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("discount", "trace"), [(1.0, 1.0), (0.9, 0.95), (0.99, 0.0)])
+def test_generalised_advantages(discount, trace, core_algos):
+    generator = torch.Generator().manual_seed(8)
+    reward_NT, value_NT = torch.randn(2, *MASK_NT.shape, generator=generator)
+    reward_NT = reward_NT * MASK_NT
+    _, returns_NT = core_algos.compute_gae_advantage_return(reward_NT, value_NT, MASK_NT, discount, trace)
+    for reward_T, value_T, mask_T, returns_T in zip(reward_NT, value_NT, MASK_NT.bool(), returns_NT, strict=True):
+        rewards, values = reward_T[mask_T].tolist(), value_T[mask_T].tolist()
+        ours = generalised_advantage(rewards, values, discount=discount, trace=trace)
+        torch.testing.assert_close(ours, (returns_T - value_T)[mask_T], rtol=1e-5, atol=1e-6)
 
 
 @EVERY_PAIR
