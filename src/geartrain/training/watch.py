@@ -9,6 +9,7 @@ Legend: N trajectories, T positions.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from geartrain.algorithms import validity
@@ -117,6 +118,8 @@ def _features(batch: BatchCredit) -> dict[str, Tensor]:
     evidence, found = batch.evidence, {}
     if batch.state_SH is not None:
         found["hidden states of the warm start"] = batch.state_SH
+    if batch.critic_features:
+        found["what the sibling critic reads"] = torch.cat([turns.action_SH for turns in batch.critic_features])
     if evidence.teacher is not None:
         where_NT, scored_N = evidence.mask_NT, evidence.teacher.scored_N
         if scored_N is not None:

@@ -9,10 +9,12 @@ from geartrain.algorithms.recipe import RECIPES
 from geartrain.algorithms.validity import INERT_ITERATIONS
 from geartrain.errors import UserError
 from geartrain.methods import settings_of
+from geartrain.models.heads import CriticHead
 from geartrain.rewards.mix import RewardMix
 from geartrain.stages.policy import TaskWorld
 from geartrain.training.best import Validation
-from geartrain.training.credit import CreditAssigner
+from geartrain.training.credit import CreditAssigner, Critic
+from geartrain.training.features import TurnFeatures
 from geartrain.training.policy import PolicyTrainer
 from geartrain.training.watch import alarms, must_weigh, new_alarms, out_of_patience
 from tests.fakes.guessing import Guessing, GuessingPlayers, make_guesser
@@ -39,7 +41,7 @@ class Untelling(World):
         return list(trajectory.turns[0].prompt_ids)
 
 
-def _trainer(work, name, config, policy, *, players=ParityPlayers, environment=None, world_type=World):
+def _trainer(work, name, config, policy, *, players=ParityPlayers, environment=None, world_type=World, critic=None):
     environment = environment or Parity()
     rewards = RewardMix(policy.tokenizer, model_weight=0.0, invalid_call_reward=-0.1, learned=None)
     world = world_type(players(config), make_tasks(7), make_tasks(4, "val"), rewards, config, environment, policy.chat)
@@ -47,7 +49,7 @@ def _trainer(work, name, config, policy, *, players=ParityPlayers, environment=N
     assigner = CreditAssigner(
         RECIPES[name],
         settings_of(name, section.settings.get(name, {})),
-        critic=None,
+        critic=critic,
         width=policy.model.config.hidden_size,
         iterations=section.iterations,
         seed=0,
@@ -148,6 +150,15 @@ def test_what_makes_a_run_worthless_ends_it_before_the_first_step(name, damage, 
     with pytest.raises(UserError, match=says):
         trainer.iterate(0)
     assert all(torch.equal(value, before[key]) for key, value in trainer.policy.model.state_dict().items())
+
+
+def test_a_critic_that_reads_nothing_ends_the_run_before_the_first_step(tmp_path):
+    def blind(trajectories):
+        return [TurnFeatures(*torch.zeros(2, len(trajectory.turns), 4)) for trajectory in trajectories]
+
+    critic = Critic(CriticHead(4, hidden=4).eval(), 0.7, blind)
+    with pytest.raises(UserError, match="what the sibling critic reads: all"):
+        _trainer(tmp_path, "sgcd_s", make_config(), make_policy(), critic=critic).iterate(0)
 
 
 def test_a_loss_on_observations_ends_the_run(tmp_path, monkeypatch):
