@@ -51,6 +51,24 @@ def test_labels_are_bounded_however_many_siblings_there_are(siblings):
     assert clipped.credit_S.tolist() == [5.0, 5.0]
 
 
+def _literal(turns, success, opposite):
+    """The article's label of every step, to the letter: its horizon, its factor per sibling, its precedence."""
+    trajectory = {"states": turns, "actions": turns}
+    labels = []
+    for step in range(turns):
+        credit = 0.9 ** (len(trajectory) - 1 - step) if success else -1.0
+        for _ in range(opposite):
+            credit = credit * 1.2 if success else 1.5
+        labels.append(credit)
+    return labels
+
+
+def test_the_articles_own_labels_explode_and_turn_the_sign_of_a_failure():
+    assert _literal(20, True, 0)[::19] == pytest.approx([0.9, 0.9**-18])  # instead of 0.9 ** 19 and 1
+    assert _literal(1, False, 1) == [1.5]  # a failure is credited
+    assert _literal(1, True, 16)[0] > 16  # one factor for every sibling
+
+
 def test_failure_is_never_credited_for_failing():
     # the article's precedence slip gives every failed sibling + 1.5
     labels = _labels(match_exactly(["s"] * 3), ["a", "b", "b"], [1.0, 0.0, 0.0])
