@@ -227,6 +227,20 @@ def test_metrics_are_pooled_over_tokens_not_over_micro_batches():
     assert summary["clip_fraction"] == 0.0
 
 
+def test_metrics_of_ranks_are_pooled_over_tokens_not_over_ranks():
+    whole = LossTally()
+    for tokens, kl in ((9, 0.0), (1, 1.0)):
+        rank, logprob = LossTally(), torch.zeros(1, tokens)
+        mask = torch.ones_like(logprob, dtype=torch.bool)
+        rank.add(logprob, logprob + kl, logprob, mask, reference_BT=logprob + kl, entropy_BT=logprob + kl, **CLIP)
+        whole.merge(rank)
+    summary = whole.summary()
+    assert whole.tokens == 10
+    assert summary["entropy"] == pytest.approx(0.1)
+    assert summary["kl"] == pytest.approx((torch.e - 2) / 10)
+    assert summary["ratio_max"] == 1.0
+
+
 @pytest.mark.parametrize("denominator", [by_tokens, by_rows, by_constant])
 @pytest.mark.parametrize("masked_rows", [0, 1])
 def test_golden_losses_with_and_without_a_fully_masked_row(denominator, masked_rows):
