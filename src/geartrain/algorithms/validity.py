@@ -30,8 +30,9 @@ ZERO_TOOL_RISE = 0.2
 """How far the share must have risen besides: some tasks can be guessed from the start. Twice its standard error."""
 LOST_TOOLS, LOST_TOOLS_RISE = 0.3, 0.2
 """Share of calls answered by an error above which there may be an alarm, and how far it must have risen besides."""
-LOST_SUCCESS = 0.5
-"""Factor of the held-out success at the start; a small `val` wavers by less over two validations."""
+LOST_SUCCESS, LOST_SUCCESS_POINTS = 0.5, 0.1
+"""Factor of the held-out success at the start, and how far it must have fallen besides: a small `val` wavers by less
+over two validations."""
 WINDOW = 3
 """Iterations that are averaged at the start and at the end, for lengths and entropies."""
 LONGER, SHORTER = 2.0, 0.4
@@ -135,13 +136,15 @@ def lost_tools(invalid_I: Sequence[float]) -> str | None:
 def lost_success(held_out_V: Sequence[float]) -> str | None:
     """Return why training does harm: held-out success stays below half of what it was at the start. Source: ours.
 
+    A policy that hardly solves a task has not ten points to lose: one task more or less would raise the alarm.
+
     Args:
         held_out_V: success on `val` at each validation, the one before the first update included.
     """
     if len(held_out_V) < 3:
         return None
     start, now = held_out_V[0], sum(held_out_V[-2:]) / 2
-    if now >= LOST_SUCCESS * start:
+    if now >= LOST_SUCCESS * start or start - now < LOST_SUCCESS_POINTS:
         return None
     return f"{now:.0%} success on held-out tasks in the last two validations, {start:.0%} before training"
 

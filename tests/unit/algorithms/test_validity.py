@@ -77,6 +77,8 @@ def test_held_out_success_must_stay_low_to_be_lost(later, alarm):
     assert (validity.lost_success([0.4, *later]) is not None) is alarm
     assert validity.lost_success([0.4, 0.0]) is None
     assert validity.lost_success([0.0, 0.0, 0.0]) is None
+    assert validity.lost_success([1 / 30, 1 / 30, 0.0, 0.0]) is None  # one task of thirty is luck
+    assert validity.lost_success([0.2, 0.1, 0.04]) is not None
 
 
 @pytest.mark.parametrize(("now", "alarm"), [(2.1, True), (1.9, False), (0.5, False), (0.3, True)])
