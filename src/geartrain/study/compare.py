@@ -50,7 +50,7 @@ def results(plan: Plan, found: Sequence[CellResult], missing: Mapping[str, str])
             "common_environment_steps": end,
             "control_level": _round(level),
             "variants": {name: _variant(cells, end, study.reach, level) for name, cells in by_variant.items()},
-            "warnings": warnings(here),
+            "warnings": warnings(here, study.control),
             "comparisons": _comparisons(here, study.control, list(study.variants), end),
         }
     return {

@@ -1,15 +1,19 @@
 """Where a comparison cannot show anything: said in words, since a gain of 0 there looks like a finding."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from geartrain.study.collect import CellResult
 
+EQUAL_WITHIN = 0.1
+"""Share of the control's environment steps by which a variant's may differ and still count as equal."""
 
-def warnings(cells: Sequence[CellResult]) -> list[str]:
+
+def warnings(cells: Sequence[CellResult], control: str) -> list[str]:
     """Return what makes numbers of one environment empty, a sentence each; nothing where all is well."""
     if not cells:
         return []
-    found = []
+    found = list(_uneven_steps(cells, control))
     untrained = sum(cell.kept_iteration == 0 for cell in cells)
     if untrained:
         found.append(
@@ -35,3 +39,19 @@ def warnings(cells: Sequence[CellResult]) -> list[str]:
                 "their scores against the exact advantage are those of a coin, not of the method."
             )
     return found
+
+
+def _uneven_steps(cells: Sequence[CellResult], control: str) -> Iterator[str]:
+    steps: dict[str, dict[int, int]] = defaultdict(dict)
+    for cell in cells:
+        steps[cell.cell.variant][cell.cell.seed] = cell.environment_steps
+    for variant, played in steps.items():
+        both = played.keys() & steps[control].keys() if control in steps else ()
+        if not both:
+            continue
+        own, base = sum(played[seed] for seed in both), sum(steps[control][seed] for seed in both)
+        if abs(own - base) > EQUAL_WITHIN * base:
+            yield (
+                f"`{variant}` played {own / base:.1f} times the control's steps: what it ends with is not at equal "
+                "environment steps; only its area and its steps to a level are."
+            )

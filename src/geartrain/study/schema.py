@@ -2,9 +2,14 @@
 
 Settings are written as `geartrain run --set` takes them: `section.key: value`.
 All variants of one (environment, seed) stand on equal ground: a variant may
-change the method, never the data, the model or the number of episodes.
+change the method, never the data, the model or how episodes are played. What
+is equal is environment steps: a method that plays an iteration several times
+(refills) is given fewer iterations, and results say where steps differ all the
+same. Every variant looks at `val` as often as the control: its best of more
+looks would be better by luck.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,8 +30,8 @@ Settings = dict[str, Any]
 BASE = "base"
 """Folder of what the variants of one (environment, seed) share."""
 ENVIRONMENTS: tuple[str, ...] = get_args(EnvironmentSection.model_fields["name"].annotation)
-EQUAL = ("iterations", "tasks_per_iteration", "siblings", "validate_every")
-"""Settings of `policy` that make the ground: a variant that changed one would play or be measured otherwise."""
+EQUAL = ("tasks_per_iteration", "siblings", "sampling", "patience")
+"""Settings of `policy` that make the ground: a variant that changed one would play, or be ended, by another rule."""
 
 
 def _folder_name(name: str) -> str:
@@ -157,9 +162,20 @@ def load_study(path: Path) -> Plan:
         raise UserError("\n".join([f"{path}: {len(lines)} problem(s)", *lines])) from error
     plan = Plan(study, path, study.output or Path("runs/studies") / path.stem)
     for environment in study.environments:
-        for variant in (BASE, *study.variants):
-            plan.config(Cell(environment, study.seeds[0], variant))
+        cells = [Cell(environment, study.seeds[0], variant) for variant in (BASE, study.control, *study.variants)]
+        _, control, *variants = [(cell, plan.config(cell)) for cell in cells]
+        for variant in variants:
+            _refuse_other_looks(path, control, variant)
     return plan
+
+
+def _refuse_other_looks(source: Path, control: tuple[Cell, Config], variant: tuple[Cell, Config]) -> None:
+    wanted, found = (math.ceil(c.policy.iterations / c.policy.validate_every) for _, c in (control, variant))
+    if found != wanted:
+        raise UserError(
+            f"{source}: cell {variant[0].name}: policy.iterations / policy.validate_every: {found} looks at `val`, of "
+            f"{control[0].variant} {wanted}. Set its policy.validate_every so that both look as often."
+        )
 
 
 def _off_ground(key: str) -> str | None:
@@ -167,7 +183,7 @@ def _off_ground(key: str) -> str | None:
     section, _, rest = key.partition(".")
     if section != "policy" or not rest:
         return "variants share everything but `policy`; put it under `settings` or `environments`"
-    return "variants play the same episodes; put it under `settings`" if rest.split(".")[0] in EQUAL else None
+    return "variants play by the same rules; put it under `settings`" if rest.split(".")[0] in EQUAL else None
 
 
 def _unknown(kind: str, name: str, names: tuple[str, ...]) -> str | None:

@@ -14,13 +14,23 @@ Make = Callable[..., CellResult]
 
 
 def test_cells_that_differ_are_not_warned_of(make_result: Make) -> None:
-    assert warnings([make_result("plain", 0, "0101"), make_result("moved", 0, "0000")]) == []
-    assert warnings([]) == []
+    assert warnings([make_result("plain", 0, "0101"), make_result("moved", 0, "0000")], "plain") == []
+    assert warnings([], "plain") == []
+
+
+def test_steps_that_are_not_equal_are_named_with_their_ratio(make_result: Make) -> None:
+    plain = [make_result("plain", seed, "0101") for seed in range(2)]  # of 100 and 101 steps
+    moved = [replace(make_result("moved", seed, "0100"), environment_steps=steps) for seed, steps in ((0, 200), (2, 9))]
+    near = [replace(make_result("even", 0, "0100"), environment_steps=110)]
+    (warning,) = warnings([*plain, *moved, *near], "plain")
+    # seed 2 has no control to be held against
+    assert warning.startswith("`moved` played 2.0 times the control's steps")
+    assert warnings(moved, "plain") == []
 
 
 def test_a_kept_warm_start_is_counted(make_result: Make) -> None:
     cells = [replace(make_result("plain", 0, "01"), kept_iteration=0), make_result("moved", 0, "01")]
-    (warning,) = warnings(cells)
+    (warning,) = warnings(cells, "plain")
     assert warning.startswith("In 1 of 2 cells the warm start itself was best")
 
 

@@ -56,7 +56,16 @@ def test_a_cell_is_the_profile_with_all_settings_applied(write: Callable[..., Pa
         ({"variants": {"plain": {}, "b": {"policy.recipe": "gaer_b"}}}, "did you mean 'gear_b'?"),
         (
             {"variants": {"plain": {}, "b": {"policy.siblings": 9}}},
-            "b.policy.siblings: variants play the same",
+            "b.policy.siblings: variants play by the same rules",
+        ),
+        ({"variants": {"plain": {}, "b": {"policy.patience": 2}}}, "b.policy.patience: variants play by the same"),
+        (
+            {"variants": {"plain": {}, "b": {"policy.sampling.temperature": 0.1}}},
+            "b.policy.sampling.temperature: variants play by the same",
+        ),
+        (
+            {"settings": {"policy.validate_every": 1}, "variants": {"plain": {}, "b": {"policy.validate_every": 2}}},
+            "b: policy.iterations / policy.validate_every: 1 looks at `val`, of plain 2. Set its policy.validate_",
         ),
         ({"variants": {"plain": {}, "b": {"collect.tasks": 2}}}, "b.collect.tasks: variants share everything"),
         ({"variants": {"plain": {}, "b": {"policy": {"siblings": 9}}}}, "b.policy: variants share everything"),
@@ -68,6 +77,13 @@ def test_a_mistake_is_named_with_its_mend(write: Callable[..., Path], changes: d
         load_study(write(**changes))
     assert message in str(refused.value)
     assert "tiny.yaml" in str(refused.value) or "profile" in message
+
+
+def test_a_variant_may_play_its_steps_in_fewer_iterations(write: Callable[..., Path]) -> None:
+    fewer = {"policy.recipe": "dapo", "policy.iterations": 2, "policy.validate_every": 1}
+    settings = {"policy.iterations": 4, "policy.validate_every": 2}
+    plan = load_study(write(settings=settings, variants={"plain": {}, "dapo": fewer}))
+    assert [plan.config(Cell("analyst", 0, name)).policy.iterations for name in ("plain", "dapo")] == [4, 2]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem)
