@@ -16,8 +16,9 @@ from typing import Any
 
 from kfp.compiler import Compiler
 
+from geartrain.cluster.section import read_cluster
 from geartrain.config import Config, parse_config
-from geartrain.config_file import load_config, read_record
+from geartrain.config_file import load_config
 from geartrain.errors import UserError
 from pipelines.compiled import read_compiled
 from pipelines.findings import explain
@@ -95,8 +96,7 @@ def main() -> None:
 def _run(options: argparse.Namespace) -> list[str]:
     """Do what the command line asks for; return what to print."""
     config = None if options.params is None else load_config(options.params)
-    hint = "It holds what the job asks for: image, nodes, gpus, …"
-    cluster = None if options.cluster is None else read_record(options.cluster, hint=hint)
+    cluster = None if options.cluster is None else read_cluster(options.cluster)
     if options.lint is not None and options.lint != Path():
         return [_checked(options.lint, options.release)]
     if options.lint is not None:

@@ -98,6 +98,9 @@ def submit(
     dataset_rev: Annotated[
         str | None, typer.Option(help="Git revision of the data, if the pipeline takes one.")
     ] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(envvar="GEARTRAIN_CLUSTER", help="Settings of the policy's training job, a file.")
+    ] = None,
     package: Annotated[Path | None, typer.Option(help="Compiled pipeline; default: compile this checkout.")] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; default: says what it is made of.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; print what differs from defaults.")] = False,
@@ -121,6 +124,7 @@ def submit(
     geartrain submit --dry-run
     geartrain submit --profile smoke --set policy.iterations=2
     geartrain submit --dataset-rev v3 --wait --auto-retry 1
+    geartrain submit --cluster eight-nodes.yaml
     """
     from geartrain.cluster.checkout import choose_config, compile_package
     from geartrain.cluster.package import read_package
@@ -128,7 +132,7 @@ def submit(
 
     config, source = choose_config(params, profile, settings or [])
     compiled = compile_package(Path("build")) if package is None else read_package(package)
-    parameters = run_parameters(compiled, config, dataset_rev)
+    parameters = run_parameters(compiled, config, dataset_rev, cluster)
     name = name or run_name(source, compiled, parameters)
     if dry_run:
         print("\n".join([f"pipeline: {compiled.version_name}", f"name: {name}", *changes(compiled, parameters)]))

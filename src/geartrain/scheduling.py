@@ -233,7 +233,7 @@ def _parameters(schedule: "Schedule", compiled: "Package") -> dict[str, object]:
     from geartrain.cluster.submission import run_parameters
 
     config, _ = choose_config(Path(), schedule.profile, list(schedule.settings))
-    return run_parameters(compiled, config, schedule.dataset_rev)
+    return run_parameters(compiled, config, schedule.dataset_rev, schedule.cluster)
 
 
 def _experiment(server: "Kubeflow", *, create: bool) -> str:

@@ -105,7 +105,7 @@ def test_a_job_s_settings_become_a_default(tmp_path: Path, root: Path) -> None:
     assert read_package(tmp_path / "training.yaml").inputs["cluster"]["defaultValue"] == given
     variables["GEARTRAIN_CLUSTER"] = str(tmp_path / "nowhere.yaml")
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=variables)
-    assert (ended.returncode, "no such file. It holds what the job asks for" in ended.stderr) == (2, True)
+    assert (ended.returncode, "no such file. It holds what the training job asks for" in ended.stderr) == (2, True)
 
 
 def test_native_objects_are_named_after_their_content(compiled: Path, tmp_path: Path, root: Path) -> None:

@@ -17,6 +17,7 @@ INPUTS = {
     "seed": {"parameterType": "NUMBER_INTEGER"},
     "threads": {"parameterType": "NUMBER_INTEGER"},
     "dataset_rev": {"parameterType": "STRING", "isOptional": True},
+    "cluster": {"parameterType": "STRUCT", "defaultValue": {}, "isOptional": True},
 }
 
 

@@ -5,7 +5,7 @@ brings only the command. The workflow waits for its run: `Forbid` counts workflo
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -20,6 +20,8 @@ LABELS = {PART_OF_LABEL: PIPELINE, PIPELINE_LABEL: PIPELINE}
 MOUNT = "/etc/geartrain"
 TOKEN_FOLDER = "/var/run/secrets/kubeflow/pipelines"  # noqa: S105
 USER = 65532
+BESIDE = frozenset({"cluster", "dataset_rev"})
+"""Parameters of a run that are no sections of its configuration."""
 LATE_SECONDS = 600
 """How late a missed start may still be made up for; a slot that is older is left out (argoproj/argo-workflows#6778)."""
 
@@ -45,14 +47,14 @@ def render(
     """
     if "@sha256:" not in image:
         raise UserError(f"image {image!r}: give it with its digest, NAME@sha256:…; a tag may be another image tonight.")
-    extra = {"dataset_rev": schedule.dataset_rev} if schedule.dataset_rev else {}
-    sections = {key: value for key, value in parameters.items() if key not in extra}
-    files = {
-        "params.yaml": yaml.safe_dump(sections, sort_keys=True, allow_unicode=True),
-        "training.yaml": package.path.read_text("utf-8"),
-    }
+    sections = {key: value for key, value in parameters.items() if key not in BESIDE}
+    records = {"params.yaml": sections, "cluster.yaml": parameters.get("cluster")}
+    files = {name: yaml.safe_dump(record, allow_unicode=True) for name, record in records.items() if record is not None}
+    files["training.yaml"] = package.path.read_text("utf-8")
     digest = hashlib.sha256("\0".join(files.values()).encode()).hexdigest()[:SHORT]
     name = f"geartrain-schedule-{schedule.name}-{digest}"
+    options = [f"--cluster={MOUNT}/cluster.yaml"] if "cluster.yaml" in files else []
+    options += [f"--dataset-rev={schedule.dataset_rev}"] if schedule.dataset_rev else []
     content = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -75,7 +77,7 @@ def render(
             "suspend": not schedule.enabled,
             "successfulJobsHistoryLimit": 3,
             "failedJobsHistoryLimit": 3,
-            "workflowSpec": _workflow(name, extra, image, endpoint, namespace, service_account),
+            "workflowSpec": _workflow(name, options, image, endpoint, namespace, service_account),
         },
     }
     return yaml.dump_all([content, workflow], Dumper=_Readable, sort_keys=False, allow_unicode=True, width=110)
@@ -97,13 +99,13 @@ def _metadata(name: str, namespace: str) -> dict[str, Any]:
 
 
 def _workflow(
-    files: str, extra: Mapping[str, str], image: str, endpoint: str, namespace: str, account: str
+    files: str, options: Sequence[str], image: str, endpoint: str, namespace: str, account: str
 ) -> dict[str, Any]:
     token = {"audience": "pipelines.kubeflow.org", "expirationSeconds": 3600, "path": "token"}
     submit = {
         "name": "submit",
         "metadata": {"labels": dict(LABELS)},
-        "container": _container(extra, image, endpoint, namespace),
+        "container": _container(options, image, endpoint, namespace),
     }
     return {
         "entrypoint": "submit",
@@ -124,10 +126,9 @@ def _workflow(
     }
 
 
-def _container(extra: Mapping[str, str], image: str, endpoint: str, namespace: str) -> dict[str, Any]:
+def _container(options: Sequence[str], image: str, endpoint: str, namespace: str) -> dict[str, Any]:
     arguments = ["--params", f"{MOUNT}/params.yaml", "--package", f"{MOUNT}/training.yaml"]
-    arguments += ["--wait", "--auto-retry", "1"]
-    arguments += [part for value in extra.values() for part in ("--dataset-rev", value)]
+    arguments += ["--wait", "--auto-retry", "1", *options]
     variables = {
         "KF_PIPELINES_ENDPOINT": endpoint,
         "KF_PIPELINES_SA_TOKEN_PATH": f"{TOKEN_FOLDER}/token",

@@ -21,6 +21,7 @@ KEYS: Mapping[str, type] = {
     "params": str,
     "settings": list,
     "dataset_rev": str,
+    "cluster": str,
     "enabled": bool,
 }
 REQUIRED = ("name", "description", "owner", "cron")
@@ -42,6 +43,8 @@ class Schedule:
     """`section.key=value`, as `geartrain run --set` takes them."""
     dataset_rev: str | None = None
     """Git revision of the data, where the pipeline takes one."""
+    cluster: Path | None = None
+    """File that describes the training job, as seen from the schedule's folder; None trains in the step's own pod."""
     enabled: bool = True
 
 
@@ -88,6 +91,7 @@ def read_schedule(path: Path) -> Schedule:
         profile=profile,
         settings=tuple(str(setting) for setting in record.get("settings", ())),
         dataset_rev=record.get("dataset_rev"),
+        cluster=path.parent / record["cluster"] if "cluster" in record else None,
         enabled=record.get("enabled", True),
     )
 

@@ -3,17 +3,26 @@
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from geartrain.cluster.reasons import LOCAL_QUEUE
+from geartrain.cluster.trainjob import UNPINNED, is_pinned
+from geartrain.config_file import read_record
 from geartrain.errors import UserError
 from geartrain.schema import Count, Number, Positive, Section
 
 GPU = "nvidia.com/gpu"
 _SECRET = re.compile(r"SECRET|TOKEN(?!IZ)|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_?KEY", re.IGNORECASE)
 S = TypeVar("S", bound=Section)
+
+
+def _pinned(image: str) -> str:
+    if not is_pinned(image):
+        raise ValueError(UNPINNED)
+    return image
 
 
 def _absolute(path: str) -> str:
@@ -35,7 +44,7 @@ class Toleration(Section):
 class ClusterSection(Section):
     """A stage on N nodes of a cluster; the container's command and the data are not in here."""
 
-    image: str
+    image: Annotated[str, AfterValidator(_pinned)]
     """Of the training pods, by digest: `registry/name@sha256:…`. By a tag, code could change between two attempts."""
     nodes: Count = 1
     """Pods. More play and train faster, wait longer for their place, and all start anew when one is lost."""
@@ -49,7 +58,8 @@ class ClusterSection(Section):
     gpus: Annotated[int, Field(ge=0, le=64), Number] = 0
     """GPUs of a pod, as many as processes; 0 trains on CPUs."""
     queue: str | None = LOCAL_QUEUE
-    """Kueue's LocalQueue. None starts at once, past everybody who waits, and may find no free node."""
+    """Kueue's LocalQueue. None (or an empty name) starts at once, past everybody who waits, and may find no free
+    node."""
     priority_class: str | None = None
     """Kueue's WorkloadPriorityClass. A high one preempts others, a low one is preempted: it goes on from its last
     checkpoint when its turn comes."""
@@ -101,6 +111,20 @@ class Request(Section):
     """URI below which the artifact is published, as `<output>/<digest>`."""
     result: str
     """URI of the note that says which artifact it is; written last."""
+
+
+def read_cluster(path: Path) -> dict[str, Any]:
+    """Return what a file says of the training job, checked: the parameter `cluster` of a run.
+
+    Only what it says itself: for the rest, what the pipeline set on the task comes before the defaults in here.
+
+    Raises:
+        UserError: no such file, or something in it is wrong; see `parse_section`.
+    """
+    record = read_record(path, hint="It holds what the training job asks for: image, nodes, gpus, …")
+    section = parse_section(ClusterSection, record, source=str(path))
+    told = section.model_dump(mode="json", exclude_unset=True, exclude_none=True)  # Kubeflow takes no null
+    return {**told, "queue": ""} if section.queue is None else told
 
 
 def parse_section(kind: type[S], record: Any, *, source: str) -> S:

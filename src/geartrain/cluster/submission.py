@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from geartrain.cluster.package import SHORT, Package, arguments, canonical, differences
 from geartrain.cluster.records import Run, Version
+from geartrain.cluster.section import read_cluster
 from geartrain.config import Config
 
 EXPERIMENT = "geartrain"
@@ -38,14 +39,23 @@ class Server(Protocol):
         ...
 
 
-def run_parameters(package: Package, config: Config, dataset_rev: str | None) -> dict[str, Any]:
-    """Return the parameters of a run: the sections of a checked configuration, and the revision of the data.
+def run_parameters(
+    package: Package, config: Config, dataset_rev: str | None, cluster: Path | None = None
+) -> dict[str, Any]:
+    """Return the parameters of a run: the sections of a checked configuration, and what is no part of one.
+
+    Args:
+        package: the compiled pipeline.
+        config: the run's configuration.
+        dataset_rev: revision of the data; None leaves it to the pipeline.
+        cluster: file that describes the training job; None leaves it to the pipeline.
 
     Raises:
-        UserError: the compiled pipeline takes other parameters.
+        UserError: the compiled pipeline takes other parameters, or the file is wrong.
     """
-    sections = config.model_dump(mode="json", exclude_none=True)
-    return arguments(package, sections, {} if dataset_rev is None else {"dataset_rev": dataset_rev})
+    beside = {"dataset_rev": dataset_rev, "cluster": None if cluster is None else read_cluster(cluster)}
+    given = {name: value for name, value in beside.items() if value is not None}
+    return arguments(package, config.model_dump(mode="json", exclude_none=True), given)
 
 
 def changes(package: Package, parameters: Mapping[str, Any]) -> list[str]:

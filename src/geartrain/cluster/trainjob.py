@@ -28,6 +28,11 @@ REMOVED = frozenset({"podSpecOverrides", "podTemplateOverrides", "ttlSecondsAfte
 FINAL_REASONS = frozenset({"TrainingRuntimeNotSupported"})
 """Reasons of a failure that no second attempt would change."""
 MANAGER = "geartrain.dev/launcher"
+UNPINNED = (
+    "carries no digest, so that the code it names could change between two attempts; write name@sha256:…, as the push "
+    "printed it"
+)
+"""What is wrong with an image that is not pinned."""
 
 _DIGEST = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
 _QUANTITY = re.compile(r"\d+(\.\d+)?([KMGTPE]i|[numkMGTPE])?")
@@ -134,6 +139,11 @@ def spec_hash(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(part, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def is_pinned(image: str) -> bool:
+    """Whether a name of an image says which bytes it means."""
+    return _DIGEST.fullmatch(image) is not None
+
+
 def problems(body: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with a TrainJob that our runtime and Kueue are to handle, whoever wrote it."""
     spec = body.get("spec", {})
@@ -189,11 +199,8 @@ def _patch(job: TrainingJob) -> dict[str, Any]:
 
 def _wrong_values(job: TrainingJob) -> list[str]:
     found = []
-    if not _DIGEST.fullmatch(job.image):
-        found.append(
-            f"  image {job.image!r} carries no digest, so that the code it names could change between two attempts; "
-            "write name@sha256:…, as the push printed it"
-        )
+    if not is_pinned(job.image):
+        found.append(f"  image {job.image!r} {UNPINNED}")
     for name in ("nodes", "processes_per_node", "attempt"):
         value = getattr(job, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -5,11 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from geartrain import operations
 from geartrain.cluster import kubeflow
 from geartrain.cluster.naming import labels
 from tests.fakes.api_objects import ObjectServer
+from tests.fakes.bench import IMAGE
 from tests.fakes.console import INPUTS, fill, geartrain
 from tests.fakes.kubeflow_server import KubeflowServer
 from tests.fakes.kubernetes_server import Fault, KubernetesServer
@@ -62,6 +64,19 @@ def test_help_teaches_with_an_example_and_names_no_secret(command):
     assert example.split()[1 : 1 + len(command)] == list(command)
 
 
+def test_a_training_job_is_described_by_a_file(server, monkeypatch):
+    Path("cluster.yaml").write_text(yaml.safe_dump({"image": IMAGE, "nodes": 4, "gpus": 8, "processes_per_node": 8}))
+    run_id = submit("--cluster", "cluster.yaml").strip()
+    sent = server.state.runs[run_id]["runtime_config"]["parameters"]["cluster"]
+    assert sent == {"image": IMAGE, "nodes": 4, "gpus": 8, "processes_per_node": 8}
+    shown = submit("--cluster", "cluster.yaml", "--dry-run")
+    assert {"cluster.nodes: 4 (default: none)", "cluster.gpus: 8 (default: none)"} <= set(shown.splitlines())
+    monkeypatch.setenv("GEARTRAIN_CLUSTER", "cluster.yaml")
+    assert submit("--dry-run") == shown
+    monkeypatch.delenv("GEARTRAIN_CLUSTER")
+    assert "cluster" not in server.state.runs[submit().strip()]["runtime_config"]["parameters"]
+
+
 def test_a_dry_run_asks_nobody_and_prints_what_differs(monkeypatch):
     monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
     shown = submit("--dry-run", "--set", "critic.epochs=7", "--dataset-rev", "v3").splitlines()
@@ -92,6 +107,8 @@ def test_a_run_is_started_with_checked_parameters_and_under_our_account(server):
     [
         (("--set", "policy.iterationz=1"), "did you mean 'iterations'"),
         (("--params", "absent.yaml"), "absent.yaml: no such file"),
+        (("--cluster", "absent.yaml"), "absent.yaml: no such file. It holds what the training job asks for"),
+        (("--cluster", "params.yaml"), "seed: unknown key"),
         (("--host", "http://127.0.0.1:9", "--token-file", "absent"), "absent: no such file"),
     ],
 )
@@ -105,6 +122,9 @@ def test_a_pipeline_with_other_parameters_is_refused(server):
     assert "the pipeline needs image_digest" in submit(code=2)
     write_pipeline(Path("training.yaml"), inputs={"seed": {"parameterType": "NUMBER_INTEGER"}})
     assert "has no parameter collect" in submit(code=2)
+    write_pipeline(Path("training.yaml"), inputs={name: about for name, about in INPUTS.items() if name != "cluster"})
+    Path("cluster.yaml").write_text(f"image: {IMAGE}\n")
+    assert "has no parameter cluster;" in submit("--cluster", "cluster.yaml", code=2)
 
 
 def test_no_address_says_how_to_get_one(monkeypatch):

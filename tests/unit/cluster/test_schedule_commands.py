@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from geartrain import operations
+from tests.fakes.bench import IMAGE
 from tests.fakes.console import fill, geartrain, write_schedule
 from tests.fakes.kubeflow_server import KubeflowServer
 
@@ -81,6 +82,17 @@ def test_a_fault_in_the_middle_is_made_up_for_by_the_next_apply(server):
     assert [line.split()[0] for line in schedule("apply").splitlines()] == ["enable"]
 
 
+def test_a_schedule_describes_its_training_job(server):
+    Path("schedules/nodes").mkdir()
+    Path("schedules/nodes/four.yaml").write_text(yaml.safe_dump({"image": IMAGE, "nodes": 4}))
+    write_schedule("0 0 2 * * *", cluster="nodes/four.yaml")
+    schedule("apply")
+    (item,) = server.state.recurring.values()
+    assert item["runtime_config"]["parameters"]["cluster"] == {"image": IMAGE, "nodes": 4}
+    Path("schedules/nodes/four.yaml").write_text(yaml.safe_dump({"image": IMAGE, "nodes": 5}))
+    assert "drift: parameters" in schedule("plan")
+
+
 def test_a_folder_that_is_missing_says_where_schedules_lie(server):
     assert "Schedules lie in schedules/" in schedule("apply", "--schedules", "elsewhere", code=2)
 
@@ -97,6 +109,7 @@ def test_a_folder_that_is_missing_says_where_schedules_lie(server):
         ({"owner": ""}, "owner: missing"),
         ({"settings": ["policy.iterationz=1"]}, "did you mean 'iterations'"),
         ({"params": "nowhere.yaml"}, "nowhere.yaml"),
+        ({"cluster": "nowhere.yaml"}, "nowhere.yaml: no such file. It holds what the training job asks for"),
     ],
 )
 def test_a_wrong_schedule_changes_nothing(server, changes, message):
@@ -107,7 +120,8 @@ def test_a_wrong_schedule_changes_nothing(server, changes, message):
 
 def test_argo_gets_the_same_schedule_with_all_that_it_needs(monkeypatch):
     monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
-    write_schedule("0 30 2 * * MON-FRI", dataset_rev="v3")
+    Path("four.yaml").write_text(yaml.safe_dump({"image": IMAGE, "nodes": 4}))
+    write_schedule("0 30 2 * * MON-FRI", dataset_rev="v3", cluster="../four.yaml")
     text = schedule("render", "--argo", "--image", DIGEST)
     assert text == schedule("render", "--argo", "--image", DIGEST, "nightly")
     files, workflow = yaml.safe_load_all(text)
@@ -122,7 +136,7 @@ def test_argo_gets_the_same_schedule_with_all_that_it_needs(monkeypatch):
     assert (spec["startingDeadlineSeconds"], spec["suspend"], "schedule" in spec) == (600, False, False)
     container = spec["workflowSpec"]["templates"][0]["container"]
     assert container["command"] == ["geartrain", "submit"]
-    assert container["args"][-2:] == ["--dataset-rev", "v3"]
+    assert container["args"][-2:] == ["--cluster=/etc/geartrain/cluster.yaml", "--dataset-rev=v3"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
     volume = spec["workflowSpec"]["volumes"][0]
     assert volume["configMap"]["name"] == files["metadata"]["name"]
@@ -131,7 +145,8 @@ def test_argo_gets_the_same_schedule_with_all_that_it_needs(monkeypatch):
     for name, content in files["data"].items():
         Path("files", name).write_text(content)
     arguments = [part.replace("/etc/geartrain", "files") for part in container["args"]]
-    assert "policy.iterations: 2" in geartrain("submit", "--dry-run", *arguments)
+    shown = geartrain("submit", "--dry-run", *arguments)
+    assert {"policy.iterations: 2 (default 30)", "cluster.nodes: 4 (default: none)"} <= set(shown.splitlines())
 
 
 def test_argo_is_refused_what_it_cannot_keep():

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from geartrain.cluster.section import ClusterSection, Request, parse_section
+from geartrain.cluster.section import ClusterSection, Request, parse_section, read_cluster
 from geartrain.errors import UserError
 from tests.fakes.bench import IMAGE
 
@@ -24,6 +24,7 @@ def test_an_image_is_enough():
     [
         ({"node": 2}, "  node: unknown key; did you mean 'nodes'?"),
         ({"replicas": 2}, "  replicas: unknown key; there are "),
+        ({"image": "geartrain/train:v1"}, "  image: carries no digest, so that the code it names could change"),
         ({"nodes": 0}, "  nodes: Input should be greater than or equal to 1 (got 0)"),
         ({"nodes": True}, "  nodes: expected a number (got True)"),
         ({"queue_seconds": 0}, "  queue_seconds: Input should be greater than 0 (got 0)"),
@@ -41,6 +42,20 @@ def test_what_cannot_be_is_named(changes, line):
     assert line in str(caught.value)
     assert str(caught.value).startswith("cluster: 1 problem(s)\n")
     assert "hush" not in str(caught.value)
+
+
+def test_a_file_gives_what_it_says_and_no_default(tmp_path):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump({"image": IMAGE, "nodes": 2, "priority_class": None, "run_seconds": 60}))
+    assert read_cluster(path) == {"image": IMAGE, "nodes": 2, "run_seconds": 60}
+    path.write_text(yaml.safe_dump({"image": IMAGE, "queue": None}))  # Kubeflow takes no null, and a default waits
+    assert read_cluster(path) == {"image": IMAGE, "queue": ""}
+    assert parse_section(ClusterSection, read_cluster(path), source="cluster").queue == ""
+    path.write_text("nodes: 2\n")
+    with pytest.raises(UserError, match=r"cluster.yaml: 1 problem\(s\)\n  image: is missing"):
+        read_cluster(path)
+    with pytest.raises(UserError, match=r"nowhere.yaml: no such file. It holds what the training job asks for"):
+        read_cluster(tmp_path / "nowhere.yaml")
 
 
 def test_every_setting_says_what_it_does():
