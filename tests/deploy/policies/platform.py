@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from tests.deploy.policies.pods import Document, title, walk
+from tests.deploy.policies.pods import Document, containers, title, walk
 
 CLUSTER_SCOPED = {"Namespace", "ClusterQueue", "ResourceFlavor"}
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+WORK = "/work"
 PLACEMENT = {"nodeSelector", "affinity", "tolerations"}
 
 
@@ -104,6 +105,24 @@ def torch_runtimes(documents: Sequence[Document]) -> list[str]:
     return breaches
 
 
+def lasting_work(documents: Sequence[Document]) -> list[str]:
+    """A job that lost its pods goes on from its last checkpoint only if that lies on a volume that all nodes share."""
+    shared = {
+        found["metadata"]["name"]
+        for found in documents
+        if found["kind"] == "PersistentVolumeClaim" and "ReadWriteMany" in found["spec"]["accessModes"]
+    }
+    runtimes = [found for found in documents if found["kind"] in {"TrainingRuntime", "ClusterTrainingRuntime"}]
+    breaches = []
+    for name, pod, container in containers(runtimes):
+        mounted = {mount["mountPath"]: mount["name"] for mount in container.get("volumeMounts", [])}
+        volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
+        claim = volumes.get(mounted.get(WORK), {}).get("persistentVolumeClaim", {}).get("claimName")
+        if claim not in shared:
+            breaches.append(f"{name}: {WORK} is no volume that all nodes mount and that outlives pods")
+    return breaches
+
+
 def placement_patches(documents: Sequence[Document]) -> list[str]:
     """Kueue cannot resume a job that patches volumes, accounts or containers (kubeflow/trainer#3888)."""
     breaches = []
@@ -143,6 +162,7 @@ POLICIES = (
     only_trainjobs_queue,
     running_targets,
     torch_runtimes,
+    lasting_work,
     placement_patches,
     universal_schedules,
     labelled,
