@@ -5,7 +5,9 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -54,6 +56,7 @@ def test_results_hold_every_cell_on_equal_ground(studied: Checkout) -> None:
         assert first["curve"]["success"][0] == second["curve"]["success"][0]
         assert first["curve"]["environment_steps"][:2] == second["curve"]["environment_steps"][:2]
         assert first["episodes"] == second["episodes"] == 3 * 3 * 3
+        assert all("plan_success" in record for cell in (first, second) for record in _history(studied, cell))
         before, other = (cell["credit"]["before"]["scores"] for cell in (first, second))
         assert before["all"]["steps"] == other["all"]["steps"] > 0
     compared = results["environments"]["twophase"]["comparisons"]["test_sampled"]["gear_b"]
@@ -80,6 +83,11 @@ def test_a_finished_study_runs_nothing(studied: Checkout) -> None:
 
 def _output(checkout: Checkout) -> Path:
     return checkout.root / "runs/studies/smoke"
+
+
+def _history(checkout: Checkout, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
+    folder = _output(checkout) / cell["environment"] / f"seed-{cell['seed']}" / cell["variant"]
+    return [json.loads(line) for line in (folder / "models/policy/history.jsonl").read_text().splitlines()]
 
 
 def _started(checkout: Checkout, seed: int, variant: str) -> list[str]:

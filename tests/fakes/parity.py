@@ -81,6 +81,9 @@ class Parity:
     def answer(self, task):
         return "any even character"
 
+    def describe_phases(self, trajectories, tasks, *, horizon):
+        return {}
+
 
 class ParityPlayers:
     """Plays parity in this process, as `rollouts.players.Players` plays."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from geartrain.trajectory import ToolCall, ToolResult
+from geartrain.trajectory import ToolCall, ToolResult, Trajectory
 
 
 def nobody(count: int) -> None:
@@ -126,6 +126,15 @@ class Environment(Protocol):
 
     def answer(self, task: Task) -> str:
         """Return what a right final state holds, in words; for a privileged teacher, never shown to a student."""
+        ...
+
+    def describe_phases(
+        self, trajectories: Sequence[Trajectory], tasks: Mapping[str, Task], *, horizon: Callable[[Task], int]
+    ) -> dict[str, float]:
+        """Return how each phase of episodes went, by names of the environment's own; empty where it has no phases.
+
+        `tasks` are by task id; `horizon` gives the turns after which episodes of a task were cut.
+        """
         ...
 
     def expert(self, task: Task, *, seed: int, flawed: bool) -> "Expert":

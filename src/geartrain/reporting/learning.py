@@ -71,6 +71,11 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
         (("", svg.AFTER, "weight_spread"),),
     ),
     ("Steps per episode", "Mean of the training episodes.", (("", svg.AFTER, "turns"),)),
+    (
+        "Success by phase",
+        "A whole plan that fits; of whole plans, right or wrong, those carried out.",
+        (("planning", svg.SERIES[0], "plan_success"), ("doing", svg.SERIES[1], "do_success")),
+    ),
 )
 
 

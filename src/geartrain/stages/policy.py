@@ -22,7 +22,7 @@ from geartrain.preemption import leave_if_asked
 from geartrain.progress import bar
 from geartrain.ranks import ALONE, Ranks, deal_whole, in_place
 from geartrain.rewards.mix import RewardMix, Scored
-from geartrain.rollouts.collect import EpisodeRequest
+from geartrain.rollouts.collect import EpisodeRequest, Limits
 from geartrain.rollouts.players import Players, deal
 from geartrain.rollouts.quality import describe_play, used_no_tool
 from geartrain.seeds import pick, seed_of
@@ -163,7 +163,7 @@ class TaskWorld:
         )
 
     def describe(self, trajectories: Sequence[Trajectory]) -> Record:
-        """Return how the episodes went; shares and means over episodes or turns."""
+        """Return how the episodes went, and each of their phases; shares and means over episodes or turns."""
         turns = sum(len(trajectory.turns) for trajectory in trajectories)
         successes = [trajectory for trajectory in trajectories if trajectory.success]
         return {
@@ -176,6 +176,7 @@ class TaskWorld:
             "truncated": _share(t.truncated for t in trajectories),
             "zero_tool_share": _share(used_no_tool(t) for t in successes) if successes else None,
             **describe_play(trajectories),
+            **self.environment.describe_phases(trajectories, self._tasks, horizon=Limits.of(self.config).turns),
         }
 
     def answer(self, trajectory: Trajectory) -> str:

@@ -18,11 +18,12 @@ from geartrain.config import Config
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.environments.environment import Task
 from geartrain.environments.tools import ToolError, parse_call
-from geartrain.environments.twophase.exact import Mdp, State, evaluate
+from geartrain.environments.twophase.exact import Mdp, evaluate
+from geartrain.environments.twophase.phases import score_phases
 from geartrain.environments.twophase.replay import estimated_policy, exact_steps, trace
 from geartrain.rollouts.collect import Limits
 from geartrain.stages.stage import FOLDERS
-from geartrain.trajectory import ToolCall, ToolResult, Trajectory, read_trajectories
+from geartrain.trajectory import ToolCall, ToolResult, read_trajectories
 
 MOMENTS = ("before", "after")
 KEY_STAKE = 0.1
@@ -80,7 +81,7 @@ def read_phases(folder: Path, config: Config) -> dict[str, float]:
     """Score the phases of the sampled test episodes of a cell's result."""
     tasks = {task.task_id: task for task in read_tasks(folder / FOLDERS["tasks"], "test")}
     path = folder / FOLDERS["evaluation"] / "episodes/after_test_sampled.parquet"
-    return score_phases(list(read_trajectories(path)), tasks, Limits.of(config)) if path.is_file() else {}
+    return score_phases(list(read_trajectories(path)), tasks, Limits.of(config).turns) if path.is_file() else {}
 
 
 def score_records(records: Sequence[Mapping[str, Any]], tasks: Mapping[str, Task], limits: Limits) -> CreditMoment:
@@ -114,30 +115,3 @@ def score_records(records: Sequence[Mapping[str, Any]], tasks: Mapping[str, Task
     credited = sum(value != 0 for value in credit) / len(credit) if credit else 0.0
     means = {name: sum(values) / len(values) for name, values in sorted(coarse.items())}
     return CreditMoment(scores, weights, credited, means, probability_above(coarse["plan"], coarse["do"]))
-
-
-def score_phases(trajectories: Sequence[Trajectory], tasks: Mapping[str, Task], limits: Limits) -> dict[str, float]:
-    """Return success and entropy by phase: shares of episodes, nats per token.
-
-    `plan_success`: every choice was made and fits. `do_success`: of the episodes with a whole plan, right or wrong,
-    those that cleared every stop and broke nothing.
-    """
-    planned, right, done = 0, 0, 0
-    entropy: dict[str, list[float]] = defaultdict(list)
-    for trajectory in trajectories:
-        task = tasks[trajectory.task_id]
-        mdp = Mdp.of(task, horizon=limits.turns(task))
-        state, tokens = State(), trajectory.entropies()
-        for (before, action), (start, stop) in zip(
-            trace(mdp, trajectory.turns), trajectory.action_spans(), strict=True
-        ):
-            entropy[mdp.phase(before)] += tokens[start:stop]
-            state = mdp.next(before, action)
-        if len(state.choices) == len(task.spec["truth"]["ok"]):
-            planned += 1
-            right += mdp.fits(state.choices)
-            done += state.cleared == len(mdp.stops(state)) and not state.broken
-    shares = {"plan_success": right / len(trajectories)} if trajectories else {}
-    shares |= {"do_success": done / planned} if planned else {}
-    entropies = {f"entropy_{phase}": sum(nats) / len(nats) for phase, nats in sorted(entropy.items()) if nats}
-    return shares | entropies

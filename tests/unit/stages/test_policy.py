@@ -8,12 +8,13 @@ import traceback
 import pytest
 
 from geartrain import artifacts, environments
-from geartrain.config import Config
+from geartrain.config import Config, EnvironmentSection
 from geartrain.datasets.task_sets import write_tasks
+from geartrain.environments.twophase import TwoPhaseEnvironment
 from geartrain.models.backbone import load_policy, save_policy
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.stages import critic, policy
-from geartrain.trajectory import write_trajectories
+from geartrain.trajectory import Trajectory, Turn, write_trajectories
 from tests.fakes.parity import TURNS, Parity, make_config, make_policy, make_tasks
 from tests.fakes.tiny_bert import save_encoder
 
@@ -119,6 +120,25 @@ def test_the_policy_stage_writes_a_loadable_model_its_history_and_its_credit(mad
         assert records[0]["prompt"].startswith("Speak")
     written = "".join(path.read_text(errors="ignore") for path in target.rglob("*.json*"))
     assert str(workspace) not in written  # no path of this machine
+
+
+def test_the_history_tells_of_the_phases_of_an_environment_that_has_some(tmp_path):
+    world = TwoPhaseEnvironment(tmp_path, EnvironmentSection(name="twophase"))
+    (task,) = world.build_tasks(seed=0, sizes={"train": 1})["train"]
+    episode, expert, steps = world.reset(task, seed=0), world.expert(task, seed=0, flawed=False), []
+    while not (steps and steps[-1].done):
+        steps.append(episode.step(expert.act(steps[-1].result if steps else None)))
+    turns = [Turn([1], [2], [-0.5], "", step.call, step.result, step.subgoals) for step in steps]
+    played = [
+        Trajectory(task.task_id, task.family, task.task_id, sibling, 0, 0, 1.0, turns[:seen], won, 1.0, end)
+        for sibling, (seen, won, end) in enumerate([(len(turns), True, "finished"), (1, False, "max_context")])
+    ]
+    config = Config.model_validate({"environment": {"name": "twophase"}})
+    parts = {"players": None, "rewards": None, "chat": None}
+    record = policy.TaskWorld(train=[task], val=[], config=config, environment=world, **parts).describe(played)
+    assert record["success"] == record["plan_success"] == 0.5
+    assert record["do_success"] == 1.0  # of the whole plans
+    assert record["entropy_plan"] == record["entropy_do"] == 0.5
 
 
 def _run_in_child(action):

@@ -10,8 +10,7 @@ from geartrain.environments.twophase import TwoPhaseEnvironment
 from geartrain.environments.twophase.exact import Mdp, evaluate
 from geartrain.environments.twophase.replay import estimated_policy, exact_steps, trace
 from geartrain.rollouts.collect import Limits
-from geartrain.study.exact import Said, score_phases, score_records
-from geartrain.trajectory import Trajectory, Turn
+from geartrain.study.exact import Said, score_records
 
 LIMITS = Limits(10_000, 26)
 
@@ -91,25 +90,3 @@ def test_constant_credit_says_nothing_and_turns_without_a_token_are_left_out(pla
     ).scores
     assert set(without) == {"all", "do"}
     assert without["all"].steps < found.steps
-
-
-def test_phases_are_judged_apart(played: Any) -> None:
-    tasks, episodes = played
-    trajectories = [_trajectory(task, steps, success) for task, steps, success in episodes]
-    found = score_phases(trajectories, tasks, LIMITS)
-    assert set(found) == {"plan_success", "do_success", "entropy_plan", "entropy_do"}
-    won = sum(success for _, _, success in episodes) / len(episodes)
-    assert 0 < won <= min(found["plan_success"], found["do_success"])
-    assert (found["entropy_plan"], found["entropy_do"]) == (0.5, 0.25)
-    winners = [t for t in trajectories if t.success]
-    assert score_phases(winners, tasks, LIMITS)["plan_success"] == 1.0
-    assert score_phases(winners, tasks, LIMITS)["do_success"] == 1.0
-
-
-def _trajectory(task: Task, steps: list[Any], success: bool) -> Trajectory:
-    planned = max(i for i, (_, step) in enumerate(steps) if step.call and step.call.name == "plan")
-    turns = [
-        Turn([1], [2], [0.0], "", step.call, step.result, action_entropies=[0.5 if index <= planned else 0.25])
-        for index, (_, step) in enumerate(steps)
-    ]
-    return Trajectory(task.task_id, task.family, task.task_id, 0, 0, 0, 1.0, turns, success, 1.0, "finished")

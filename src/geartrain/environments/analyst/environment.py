@@ -14,6 +14,7 @@ from geartrain.environments.analyst.verification import Entry, describe
 from geartrain.environments.environment import Task, ToolSpec, nobody
 from geartrain.environments.tools import render_call
 from geartrain.errors import UserError
+from geartrain.trajectory import Trajectory
 
 _EXAMPLE = render_call(
     "query_database",
@@ -67,6 +68,12 @@ class AnalystEnvironment:
         facts = [f"{name} = {describe(Entry(f['label'], f['value']))}" for name, f in task.spec["facts"].items()]
         mail = [f"mail to {task.spec['recipient']}"] if task.spec["recipient"] else []
         return "The answer: " + "; ".join([*facts, *mail])
+
+    def describe_phases(
+        self, trajectories: Sequence[Trajectory], tasks: Mapping[str, Task], *, horizon: Callable[[Task], int]
+    ) -> dict[str, float]:
+        """Return nothing: an agent asks, reckons and writes in whatever order it likes."""
+        return {}
 
     def expert(self, task: Task, *, seed: int, flawed: bool, habits: Habits | None = None) -> AnalystExpert:
         """Return the scripted expert; `habits` replaces the defaults of the flawed one."""

@@ -11,8 +11,10 @@ from geartrain.environments.twophase.episode import SPECS, TwoPhaseEpisode
 from geartrain.environments.twophase.exact import Mdp
 from geartrain.environments.twophase.expert import TwoPhaseExpert
 from geartrain.environments.twophase.flaws import FLAWLESS, Habits
+from geartrain.environments.twophase.phases import score_phases
 from geartrain.environments.twophase.splits import build_splits
 from geartrain.errors import UserError
+from geartrain.trajectory import Trajectory
 
 BRIEF = "You plan, then clear stops. Each message is one JSON tool call."
 FULL = f"""You plan, then clear stops. Each message is one JSON call, like {render_call("do", {"action": "open"})}
@@ -62,6 +64,12 @@ class TwoPhaseEnvironment:
         stops = [*task.spec["stops"], *([task.spec["detour"]] if task.spec["detour"] else [])]
         verbs = [f"{stop['name']}: {VERBS[stop['state']]}" for stop in stops if stop["state"] in VERBS]
         return f"The answer: plan {', '.join(names)}; " + ", ".join(verbs)
+
+    def describe_phases(
+        self, trajectories: Sequence[Trajectory], tasks: Mapping[str, Task], *, horizon: Callable[[Task], int]
+    ) -> dict[str, float]:
+        """Return success and entropy of planning and of doing, see `score_phases`."""
+        return score_phases(trajectories, tasks, horizon)
 
     def expert(self, task: Task, *, seed: int, flawed: bool, habits: Habits | None = None) -> TwoPhaseExpert:
         """Return the scripted expert; `habits` replaces the defaults of the flawed one."""
