@@ -30,7 +30,7 @@ from geartrain.training.best import Best
 from geartrain.training.checkpoint import load_checkpoint, restore_rng_state, rng_state, save_checkpoint
 from geartrain.training.credit import BatchCredit, CreditAssigner
 from geartrain.training.engine import Engine
-from geartrain.training.features import FrozenScores, frozen_pass, sequence_of
+from geartrain.training.features import FrozenScores, sequence_of
 from geartrain.training.in_flight import InFlight
 from geartrain.training.lesson import (
     Lesson,
@@ -44,6 +44,7 @@ from geartrain.training.lesson import (
 )
 from geartrain.training.policy_step import PolicyStep, uses_reference
 from geartrain.training.reference import summarise
+from geartrain.training.reference_policy import ReferencePolicy
 from geartrain.training.reference_server import ServerReference
 from geartrain.training.sharded import ShardedEngine
 from geartrain.training.teachers import SHARE, Hint, Teachers, frozen_copy
@@ -78,7 +79,13 @@ class PolicyTrainer:
     ) -> None:
         self.policy, self.assigner, self.world, self.section = policy, assigner, world, section
         self._seed, self._work, self._context, self._ranks = seed, work, context, ranks
-        self.reference = frozen_copy(policy.model)
+        self.reference = ReferencePolicy(
+            frozen_copy(policy.model),
+            microbatch_tokens=section.microbatch_tokens,
+            want_logprobs=uses_reference(section),
+            want_turns=assigner.needs_hidden,
+            ranks=ranks,
+        )
         self._teachers = Teachers(
             assigner.recipe,
             assigner.settings,
@@ -157,6 +164,7 @@ class PolicyTrainer:
     def _play(self, iteration: int) -> tuple[Pooled, Lesson]:
         """Play until enough groups carry a signal, or as often as the method allows (dynamic sampling of DAPO)."""
         settings, wanted = self.assigner.settings, self.section.tasks_per_iteration
+        self.reference.forget()
         rounds: list[Pooled] = []
         plain: list[float | None] = []
         for refill in range(1 + int(settings.get("refills", 0))):
@@ -188,14 +196,7 @@ class PolicyTrainer:
         if self.section.kl_place == "loss" or coefficient == 0.0:
             return scored
         sequences = [sequence_of(trajectory) for trajectory in scored.trajectories]
-        found = frozen_pass(
-            self.reference,
-            scored.trajectories,
-            sequences,
-            microbatch_tokens=self.section.microbatch_tokens,
-            ranks=self._ranks,
-        )
-        pairs = zip(sequences, found, strict=True)
+        pairs = zip(sequences, self.reference.score(scored.trajectories, sequences), strict=True)
         rewards = [kl_as_reward(s.values["behaviour"], f.logprob_T, s.loss_T) for s, f in pairs]
         return charge(scored, [-coefficient * float(reward_T.sum()) for reward_T in rewards])
 
@@ -303,18 +304,10 @@ class PolicyTrainer:
     def _reference_pass(
         self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence]
     ) -> list[FrozenScores] | None:
-        """Score with the frozen warm start, once, for whoever needs it."""
+        """Score with the frozen warm start, for whoever needs it."""
         if not uses_reference(self.section) and not self.assigner.needs_hidden:
             return None
-        return frozen_pass(
-            self.reference,
-            trajectories,
-            sequences,
-            microbatch_tokens=self.section.microbatch_tokens,
-            want_logprobs=uses_reference(self.section),
-            want_turns=self.assigner.needs_hidden,
-            ranks=self._ranks,
-        )
+        return self.reference.score(trajectories, sequences)
 
     def _out_of_patience(self) -> bool:
         return out_of_patience(self.history, self.best.iteration, self.section.patience)

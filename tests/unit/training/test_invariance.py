@@ -67,7 +67,7 @@ def batch_of(model, tmp_path_factory):
             trajectories = near_the_policy(model.model, episodes())
             trainer = trainer_of(name, model, section, tmp_path_factory.mktemp(name))
             # a teacher of its own, and the reference, must differ from what is trained
-            for other, seed in ((trainer.reference, 1), (trainer._teachers.model, 2)):
+            for other, seed in ((trainer.reference.model, 1), (trainer._teachers.model, 2)):
                 for weight in () if other is None else other.parameters():
                     weight.add_(0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)))
             made[name] = prepared_by(trainer, lesson_of(name, trajectories), iteration=4)

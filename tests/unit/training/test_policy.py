@@ -285,7 +285,7 @@ def test_batches_without_signal_are_skipped_and_then_stop_the_run(tmp_path):
 def test_siblings_that_differ_in_what_they_are_charged_alone_are_left_out(tmp_path, recipe, settings):
     trainer = _trainer(tmp_path, make_config(**settings), recipe, world_type=Indifferent)
     with torch.no_grad():
-        trainer.reference.get_output_embeddings().weight.mul_(0.0)  # a distance that differs between siblings
+        trainer.reference.model.get_output_embeddings().weight.mul_(0.0)  # a distance that differs between siblings
     scored, lesson = trainer._play(0)
     assert len(set(scored.rewards)) > 1
     assert (len(lesson.trajectories), lesson.filtered_groups) == (0, 3)
@@ -320,7 +320,7 @@ def test_the_kl_may_be_paid_in_the_reward_by_the_whole_trajectory(tmp_path):
     unmoved, _ = trainer._play(0)
     assert unmoved.rewards == pytest.approx(free.rewards, abs=1e-4)  # the policy is the warm start
     with torch.no_grad():
-        trainer.reference.get_output_embeddings().weight.mul_(0.0)  # now it is uniform
+        trainer.reference.model.get_output_embeddings().weight.mul_(0.0)  # now it is uniform
     charged, _ = trainer._play(0)
     vocabulary = trainer.policy.model.config.vocab_size
     for before, after, trajectory in zip(free.rewards, charged.rewards, charged.trajectories, strict=True):

@@ -109,7 +109,7 @@ def test_when_weights_have_to_weigh():
 
 
 def _dead(trainer):
-    for weight in trainer.reference.parameters():
+    for weight in trainer.reference.model.parameters():
         weight.zero_()
 
 

@@ -1,0 +1,40 @@
+"""What the frozen warm start says of trajectories, for whoever asks: a charge in the reward, a penalty, credit."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from geartrain.ranks import ALONE, Ranks
+from geartrain.training.batch import TokenSequence
+from geartrain.training.features import FrozenScores, frozen_pass
+from geartrain.trajectory import Trajectory
+
+
+class ReferencePolicy:
+    """Scores a trajectory once, until it is told to forget, and everything that a run will want of it."""
+
+    def __init__(
+        self, model: Any, *, microbatch_tokens: int, want_logprobs: bool, want_turns: bool, ranks: Ranks = ALONE
+    ) -> None:
+        """Take a frozen `model`; see `features.frozen_pass` for the rest."""
+        self.model = model
+        self._wanted: dict[str, Any] = {
+            "microbatch_tokens": microbatch_tokens,
+            "want_logprobs": want_logprobs,
+            "want_turns": want_turns,
+            "ranks": ranks,
+        }
+        self._known: dict[int, tuple[Trajectory, FrozenScores]] = {}
+        """By identity: siblings may be equal. The trajectory is kept, so that no other can take its place."""
+
+    def score(self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence]) -> list[FrozenScores]:
+        """Return one entry per trajectory, in order; ranks ask for the same and share the work."""
+        fresh = [row for row, trajectory in enumerate(trajectories) if id(trajectory) not in self._known]
+        if fresh:
+            asked = [trajectories[row] for row in fresh]
+            found = frozen_pass(self.model, asked, [sequences[row] for row in fresh], **self._wanted)
+            self._known |= {id(t): (t, scores) for t, scores in zip(asked, found, strict=True)}
+        return [self._known[id(trajectory)][1] for trajectory in trajectories]
+
+    def forget(self) -> None:
+        """Forget every trajectory: what comes next was played anew."""
+        self._known.clear()
