@@ -14,10 +14,11 @@ from geartrain.methods import settings_of
 from geartrain.models.heads import CriticHead
 from geartrain.ranks import ALONE
 from geartrain.training.credit import CreditAssigner, Critic
-from geartrain.training.engine import Engine, StepReport
+from geartrain.training.engine import StepReport
 from geartrain.training.features import frozen_pass, sequence_of
 from geartrain.training.lesson import Lesson
 from geartrain.training.policy import PolicyTrainer
+from geartrain.training.policy_engine import WholeEngine
 from geartrain.training.policy_step import PolicyStep
 from geartrain.trajectory import ToolCall, ToolResult, Trajectory, Turn
 
@@ -126,11 +127,11 @@ def prepared_by(trainer, lesson, *, iteration):
     ]
 
 
-class GradientOnly(Engine):
+class GradientOnly(WholeEngine):
     """Keeps the gradient of a step, unclipped, instead of moving the weights."""
 
-    def __init__(self, parameters, ranks=ALONE):
-        super().__init__(parameters, learning_rate=1.0, total_steps=1, ranks=ranks)
+    def __init__(self, model, ranks=ALONE):
+        super().__init__(model, learning_rate=1.0, total_steps=1, ranks=ranks)
 
     def step(self):
         self._add_up()
@@ -146,7 +147,7 @@ class GradientOnly(Engine):
 
 def step_gradient(model, name, section, sequences, *, settings=None, ranks=ALONE):
     """Return the gradient of one optimiser step over all the sequences, and its loss."""
-    engine = GradientOnly(model.parameters(), ranks)
+    engine = GradientOnly(model, ranks)
     given = settings_of(name, {**LIVELY.get(name, {}), **(settings or {})})
     step = PolicyStep(model, engine, section, RECIPES[name], given, CONTEXT, ranks)
     step.run(sequences, temperature=0.8, seed=1, share=0.5)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -43,14 +42,9 @@ class StepReport:
 class Engine:
     """AdamW over one model in one process, with Muon for its matrices where asked.
 
-    Training code talks to `accumulate`, `backward`, `step`, `state_dict` and
-    `load_state_dict` only, so that an engine over several nodes can take this
-    one's place. Several ranks that hold the whole model each add their
-    gradients up before they clip.
+    Several ranks that hold the whole model each add their gradients up before
+    they clip.
     """
-
-    lockstep = False
-    """Whether all ranks must run as many micro-batches, see `sharded`."""
 
     def __init__(
         self,
@@ -187,25 +181,6 @@ class Engine:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             self._ranks.add(parameter.grad)
-
-    def publish(self) -> None:
-        """Let whoever plays have the new weights; here they are the same."""
-
-    def save(self, folder: Path, step: int) -> dict[str, Any]:
-        """Return what a checkpoint needs; nothing has to be written beside it."""
-        return self.state_dict()
-
-    def prune(self, folder: Path, state: Mapping[str, Any]) -> None:
-        """Nothing was written."""
-
-    def load(self, folder: Path, state: Mapping[str, Any]) -> None:
-        """Continue from what `save` returned. Raises UserError on the state of a sharded engine."""
-        if "shards" in state:
-            raise UserError(
-                f"{folder}: the checkpoint is DeepSpeed's, of {state['world']} rank(s) under ZeRO {state['zero']}. Set "
-                "policy.sharding as it was, or start the stage anew without this folder."
-            )
-        self.load_state_dict(state)
 
     def _differentiate(self, piece: Piece[T]) -> tuple[float, tuple[Tensor | None, ...], T]:
         """Return a piece's loss, its gradients apart from all others (none if the loss is not finite), its product."""

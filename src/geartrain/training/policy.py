@@ -12,7 +12,6 @@ Legend: N trajectories, B rows, T positions.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -29,7 +28,6 @@ from geartrain.training.batch import TokenSequence, with_value
 from geartrain.training.best import Best
 from geartrain.training.checkpoint import load_checkpoint, restore_rng_state, rng_state, save_checkpoint
 from geartrain.training.credit import BatchCredit, CreditAssigner
-from geartrain.training.engine import Engine
 from geartrain.training.features import FrozenScores, sequence_of
 from geartrain.training.in_flight import InFlight
 from geartrain.training.lesson import (
@@ -42,22 +40,17 @@ from geartrain.training.lesson import (
     shorten,
     some_groups,
 )
+from geartrain.training.policy_engine import build_engine
 from geartrain.training.policy_step import PolicyStep, uses_reference
 from geartrain.training.reference import summarise
 from geartrain.training.reference_policy import ReferencePolicy
 from geartrain.training.reference_server import ServerReference
-from geartrain.training.sharded import ShardedEngine
 from geartrain.training.teachers import SHARE, Hint, Teachers, frozen_copy
 from geartrain.training.watch import alarms, new_alarms, out_of_patience, refuse_invalid, spreads_of
 from geartrain.training.world import Record, World
 from geartrain.trajectory import Trajectory
 
 MAX_EMPTY_IN_A_ROW = 5
-WARMUP_ITERATIONS = 3
-"""Adam's first steps move every weight by the full learning rate, however noisy its gradient."""
-EPSILON = 1e-5
-"""Adam's. At 1e-8 the output rows of tokens that hardly occur move as far as all others, on gradients of nothing but
-noise, and invalid calls rise until the policy falls apart."""
 SOLVED = 0.9
 """Success above which a batch without signal is no fault."""
 
@@ -98,7 +91,7 @@ class PolicyTrainer:
         if not section.train_embeddings:
             for layer in (policy.model.get_input_embeddings(), policy.model.get_output_embeddings()):
                 layer.weight.requires_grad_(False)
-        self._engine = _engine(policy.model, section, ranks)
+        self._engine = build_engine(policy.model, section, ranks)
         self._step = PolicyStep(policy.model, self._engine, section, assigner.recipe, assigner.settings, context, ranks)
         self._empty_in_a_row = 0
         self._server: ServerReference | None = None
@@ -351,18 +344,3 @@ class PolicyTrainer:
         self.best.load_state_dict(state["best"])
         self._empty_in_a_row, self.history = state["empty_in_a_row"], state["history"]
         restore_rng_state(state["rng"])
-
-
-def _engine(model: Any, section: PolicySection, ranks: Ranks) -> Engine | ShardedEngine:
-    options: dict[str, Any] = {
-        "learning_rate": section.learning_rate,
-        "total_steps": section.iterations * section.minibatches,
-        "gradient_clip": section.gradient_clip,
-        "warmup_steps": WARMUP_ITERATIONS * section.minibatches,
-        "schedule": section.schedule,
-        "betas": (0.9, 0.99),
-        "epsilon": EPSILON,
-    }
-    if section.sharding is None:
-        return Engine(model.parameters(), ranks=ranks, **options)
-    return ShardedEngine(model, section.sharding, ranks, **options)

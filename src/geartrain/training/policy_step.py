@@ -28,7 +28,7 @@ from geartrain.algorithms.surrogate import (
     mismatch,
 )
 from geartrain.errors import UserError
-from geartrain.models.backbone import TokenScores, chunk_of, token_logprobs
+from geartrain.models.backbone import TokenScores, chunk_of
 from geartrain.policy_section import PolicySection
 from geartrain.preemption import leave_if_asked
 from geartrain.ranks import ALONE, Ranks, deal
@@ -40,8 +40,8 @@ from geartrain.training.batch import (
     microbatches,
     split_by_budget,
 )
-from geartrain.training.engine import Engine, Piece
-from geartrain.training.sharded import ShardedEngine
+from geartrain.training.engine import Piece
+from geartrain.training.policy_engine import PolicyEngine
 from geartrain.training.workers import workers_for
 
 MAX_MISMATCH = 1e-3
@@ -58,7 +58,7 @@ class PolicyStep:
     """How one batch of weighted sequences moves a model."""
 
     model: Any
-    engine: Engine | ShardedEngine
+    engine: PolicyEngine
     section: PolicySection
     recipe: Recipe
     settings: Settings
@@ -151,8 +151,7 @@ class PolicyStep:
         self, batch: Batch, temperature: float, denominator: float, share: float, chunks: int | None = None
     ) -> tuple[Tensor, tuple[Batch, Tensor]]:
         entropy = linear(self.section.entropy_coefficient, self.section.entropy_final, share)
-        score = partial(token_logprobs, self.model) if isinstance(self.engine, Engine) else self.engine.score
-        scored = score(
+        scored = self.engine.score(
             batch.ids_BT,
             batch.attention_BT,
             temperature=temperature,

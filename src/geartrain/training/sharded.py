@@ -49,7 +49,7 @@ class _Scorer(torch.nn.Module):
 
 
 class ShardedEngine:
-    """AdamW under ZeRO; see `engine.Engine` for what each method promises."""
+    """AdamW under ZeRO; see `policy_engine.PolicyEngine` for what each method promises."""
 
     lockstep = True
 

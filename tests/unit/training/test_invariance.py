@@ -11,6 +11,7 @@ import torch
 import geartrain.training.policy_step as policy_step
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.algorithms.surrogate import log_ratio
+from geartrain.models.scoring import token_logprobs
 from geartrain.ranks import deal
 from geartrain.training.batch import collate, make_sequence, microbatches
 from tests.fakes.parity import make_config, make_policy
@@ -104,7 +105,7 @@ def test_the_batch_is_one_that_could_go_wrong(name, batch_of, model):
     sequences = batch_of(name)
     batch = collate(sequences)
     mask, advantage = batch.loss_BT, batch.values["advantage"]
-    scored = policy_step.token_logprobs(model.model, batch.ids_BT, batch.attention_BT, temperature=0.8)
+    scored = token_logprobs(model.model, batch.ids_BT, batch.attention_BT, temperature=0.8)
     ratio = log_ratio(scored.logprob_BT.detach(), batch.values["behaviour"], mask).exp()[mask]
     assert scored.logprob_BT.dtype == torch.float64
     assert ratio.min() < 0.8

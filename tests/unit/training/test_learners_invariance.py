@@ -48,7 +48,7 @@ def _learner(kind):
         generator = torch.Generator().manual_seed(1)
         for weight in learner.network.parameters():
             weight.copy_(0.4 * torch.randn(weight.shape, generator=generator, dtype=torch.float64))
-    learner._engine = GradientOnly(learner.network.parameters())
+    learner._engine = GradientOnly(learner.network)
     return learner
 
 

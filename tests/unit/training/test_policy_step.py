@@ -11,8 +11,8 @@ from geartrain.methods import settings_of
 from geartrain.ranks import ALONE, Ranks
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.schema import SamplingSection
-from geartrain.training.engine import Engine
 from geartrain.training.features import sequence_of
+from geartrain.training.policy_engine import WholeEngine
 from geartrain.training.policy_step import PolicyStep
 from tests.fakes.parity import TURNS, Parity, make_config, make_policy, make_tasks
 
@@ -71,7 +71,7 @@ def _build(policy, path, ranks=ALONE, **given):
     recipe, settings = PATHS[path]
     section = make_config(minibatches=1, **{**settings, **given}).policy
     model = copy.deepcopy(policy.model)
-    engine = Engine(model.parameters(), learning_rate=1e-3, total_steps=1)
+    engine = WholeEngine(model, learning_rate=1e-3, total_steps=1)
     return PolicyStep(model, engine, section, RECIPES[recipe], settings_of(recipe, {}), 256, ranks), model
 
 
