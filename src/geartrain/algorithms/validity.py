@@ -16,6 +16,17 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+ALARMS: Mapping[str, str] = {
+    "zero_tool": "It succeeds without its tools: it guesses, or has found a way around the work.",
+    "held_out": "Training does harm: tasks that it does not train on are solved half as often as before, or less. The "
+    "weights that were best on them are kept, which may be those of the start.",
+    "tools": "It unlearns its tools: far more of its calls are answered by errors.",
+    "turns": "Episodes take far more turns, or far fewer: it goes round in circles, or gives up early.",
+    "tokens": "Episodes have become far longer or shorter, in tokens.",
+    "entropy": "Near 0 it no longer explores, and siblings that all do the same teach nothing; far above the start it "
+    "is sure of nothing.",
+}
+"""What each alarm means, by name; `training.watch.alarms` raises them."""
 INERT_SPREAD = 1e-6
 """Standard deviation of W within trajectories below which it weighs nothing: rounding of float32."""
 INERT_ITERATIONS = 5

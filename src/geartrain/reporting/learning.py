@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from geartrain.reporting import svg
+from geartrain.reporting.alarms import alarm_rows
 from geartrain.reporting.facts import Facts, column
 from geartrain.reporting.figures import Line, both_widths, line_figure
 from geartrain.reporting.sections import Context, missing, source
@@ -11,7 +12,7 @@ from geartrain.reporting.wording import compact, percent
 
 
 def learning(facts: Facts) -> Context:
-    """Return the learning curve and the small panels of policy optimisation."""
+    """Return the learning curve, the small panels and the alarms of policy optimisation."""
     history = facts.histories.get("policy", ())
     if not history:
         return {"note": missing(facts, "policy")}
@@ -19,6 +20,7 @@ def learning(facts: Facts) -> Context:
     best = facts.metrics("policy").get("best_iteration")
     mark = (float(best), "kept") if isinstance(best, int | float) else None
     context: Context = {"panels": [panel for spec in PANELS if (panel := _panel(history, *spec))]}
+    context["alarms"] = alarm_rows(history)
     if lines:
         context["curve"] = both_widths(
             lambda width, name: line_figure(

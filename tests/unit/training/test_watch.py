@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from geartrain.algorithms.recipe import RECIPES
-from geartrain.algorithms.validity import INERT_ITERATIONS
+from geartrain.algorithms.validity import ALARMS, INERT_ITERATIONS
 from geartrain.errors import UserError
 from geartrain.methods import settings_of
 from geartrain.models.heads import CriticHead
@@ -183,6 +183,14 @@ def test_drifts_are_alarms_and_told_once():
     assert new_alarms(history, raised) == raised
     assert new_alarms([*history[:-1], {"alarms": ["turns: 8.0 turns an episode"]}], raised) == raised[1:]
     assert alarms([{"iteration": 0}]) == []
+
+
+def test_every_alarm_has_a_meaning_for_the_report():
+    start = {"turns": 4.0, "tokens": 100.0, "entropy": 0.5, "invalid_calls": 0.0, "successes": 30, "zero_tool_share": 0}
+    now = {"turns": 9.0, "tokens": 300.0, "entropy": 0.01, "invalid_calls": 0.9, "successes": 30, "zero_tool_share": 1}
+    now |= {"val_sampled": 0.0, "val_greedy": 0.0}
+    history = [{**start, "start_val_sampled": 0.5, "start_val_greedy": 0.5}, start, start, now, now, now]
+    assert [alarm.partition(":")[0] for alarm in alarms(history)] == list(ALARMS)
 
 
 def _validations(*shares):
