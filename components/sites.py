@@ -28,13 +28,20 @@ class Site:
     """Of every step's pod (of a launching step: handed on to its job), in a pod's own words."""
 
 
+STORE = {
+    name: name for name in ("AWS_REGION", "AWS_ENDPOINT_URL", "AWS_REQUEST_CHECKSUM_CALCULATION", "GEARTRAIN_STORE")
+}
+"""What an overlay may say of its store."""
 SITES = {
-    "dev": Site(),
+    "dev": Site(
+        secrets={"mlpipeline-minio-artifact": {"accesskey": "AWS_ACCESS_KEY_ID", "secretkey": "AWS_SECRET_ACCESS_KEY"}},
+        config_maps={"geartrain-storage": STORE},
+    ),
     "prod": Site(
         launches=True,
         # Kubeflow's launcher reads these variables ("fromEnv"); reading the Secret itself would need a right to it
         secrets={"geartrain-s3": {"access-key-id": "AWS_ACCESS_KEY_ID", "secret-access-key": "AWS_SECRET_ACCESS_KEY"}},
-        config_maps={"geartrain-storage": {"AWS_REGION": "AWS_REGION", "GEARTRAIN_STORE": "GEARTRAIN_STORE"}},
+        config_maps={"geartrain-storage": STORE},
     ),
 }
 """Neither pins steps to nodes: GPU nodes are found by Kueue's ResourceFlavor, all others do for the rest."""

@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+import yaml
 
+from components.sites import SITES
+from geartrain.cluster.places import locate
 from tests.deploy.rendering import OVERLAYS, one, overlay
 from tests.deploy.traffic import Address, Endpoint, Pod, matches, reaches
 
@@ -95,14 +98,39 @@ def test_only_prometheus_comes_in_and_only_for_metrics(name: str) -> None:
 
 
 def test_stores_are_reached_where_the_overlay_has_them() -> None:
-    assert reaches(_policies("dev"), _step("dev"), KFP_STORE, 8333)
-    assert not reaches(_policies("dev"), _step("dev"), BUCKET, 443)
-    assert not reaches(_policies("dev"), _trainer("dev"), KFP_STORE, 8333)  # its work lies on a volume
+    for pod in (_step("dev"), _trainer("dev")):
+        assert reaches(_policies("dev"), pod, KFP_STORE, 8333)
+        assert not reaches(_policies("dev"), pod, KFP_STORE, 8111)
+        assert not reaches(_policies("dev"), pod, BUCKET, 443)
     for name in ("prod", "team"):
         for pod in (_step(name), _trainer(name)):
             assert reaches(_policies(name), pod, BUCKET, 443)
             assert not reaches(_policies(name), pod, BUCKET, 80)
             assert not reaches(_policies(name), pod, KFP_STORE, 8333)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_training_pods_are_told_of_the_store_that_they_reach(name: str) -> None:
+    documents = overlay(name)
+    told = one(documents, "ConfigMap", "geartrain-storage")["data"]
+    launcher = one(documents, "ConfigMap", "kfp-launcher")["data"]
+    provider = yaml.safe_load(launcher["providers"])["s3"]["default"]
+    assert locate(told["GEARTRAIN_STORE"]).uri == told["GEARTRAIN_STORE"] == launcher["defaultPipelineRoot"]
+    assert told["AWS_REGION"] == provider["region"]
+    scheme = "http" if provider["disableSSL"] else "https"
+    assert told.get("AWS_ENDPOINT_URL", f"https://s3.{told['AWS_REGION']}.amazonaws.com") == (
+        f"{scheme}://{provider['endpoint']}"
+    )
+    runtime = one(documents, "TrainingRuntime", "geartrain-torch")["spec"]["template"]["spec"]["replicatedJobs"][0]
+    (container,) = runtime["template"]["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"configMapRef": {"name": "geartrain-storage"}}]
+    kept = {entry["name"]: entry.get("valueFrom", {}).get("secretKeyRef", {}) for entry in container["env"]}
+    # the steps of that site, of which one launches the job, get the same keys and the same address
+    site = SITES["dev" if name == "dev" else "prod"]
+    ((secret, keys),) = site.secrets.items()
+    for key, variable in keys.items():
+        assert (kept[variable]["name"], kept[variable]["key"]) == (secret, key)
+    assert set(told) <= set(site.config_maps["geartrain-storage"].values())
 
 
 def test_a_team_reaches_no_other_team() -> None:
