@@ -7,6 +7,7 @@ from kfp import dsl, kubernetes
 from components.sites import SITE, Site
 from geartrain.cluster import naming
 from geartrain.cluster.conclusion import ENDPOINT
+from geartrain.cluster.owner import POD, POD_UID
 from geartrain.cluster.step import LAUNCH_ONLY, RUN_ID
 
 NOBODY = 65532
@@ -81,7 +82,8 @@ def sized(task: dsl.PipelineTask, site: Site = SITE) -> dsl.PipelineTask:
     if name == "conclude":
         variables[ENDPOINT] = API
     if name in NODES:
-        kubernetes.use_field_path_as_env(task, RUN_ID, RUN_LABEL_OF_KUBEFLOW)
+        for variable, field in {RUN_ID: RUN_LABEL_OF_KUBEFLOW, POD: "metadata.name", POD_UID: "metadata.uid"}.items():
+            kubernetes.use_field_path_as_env(task, variable, field)
         variables.update({LAUNCH_ONLY: "1"} if site.launches else {})
     for variable, value in variables.items():
         task.set_env_variable(variable, value)

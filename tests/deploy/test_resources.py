@@ -99,19 +99,24 @@ def test_variables_are_set_before_libraries_are_loaded(compiled_pipeline: Compil
 
 def test_run_id_comes_from_the_pod_and_is_in_no_cache_key(compiled_pipeline: Compiled) -> None:
     policy = leaves(compiled_pipeline)["policy"]
-    (told,) = policy.platform["fieldPathAsEnv"]
-    assert told == {"name": "GEARTRAIN_RUN_ID", "fieldPath": "metadata.labels['pipeline/runid']"}
+    assert {told["name"]: told["fieldPath"] for told in policy.platform["fieldPathAsEnv"]} == {
+        "GEARTRAIN_RUN_ID": "metadata.labels['pipeline/runid']",
+        "GEARTRAIN_POD": "metadata.name",
+        "GEARTRAIN_POD_UID": "metadata.uid",
+    }
     assert policy.cached
     assert policy.constants == {}
 
 
 def test_secrets_are_named_never_written(compiled_pipeline: Compiled, prod: Compiled) -> None:
-    assert all("secretAsEnv" not in task.platform for task in leaves(compiled_pipeline).values())
     rendered = yaml.safe_load((K8S / "components/external-secret/secret.yaml").read_text())
-    keys = {entry["secretKey"] for entry in rendered["spec"]["data"]}
-    for task in leaves(prod).values():
+    bucket = rendered["spec"]["target"]["name"], {entry["secretKey"] for entry in rendered["spec"]["data"]}
+    kubeflows = "mlpipeline-minio-artifact", {"accesskey", "secretkey"}
+    wanted = [(task, bucket) for task in leaves(prod).values()]
+    wanted += [(task, kubeflows) for task in leaves(compiled_pipeline).values()]
+    for task, (name, keys) in wanted:
         (secret,) = task.platform["secretAsEnv"]
-        assert secret["secretName"] == rendered["spec"]["target"]["name"]
+        assert secret["secretName"] == name
         assert {entry["secretKey"] for entry in secret["keyToEnv"]} == keys
         assert {entry["envVar"] for entry in secret["keyToEnv"]} == SECRET_VARIABLES
         assert secret["optional"] is True

@@ -159,6 +159,9 @@ class KubernetesServer:
         if pod in self.logs:
             lines = self.logs[pod].splitlines(keepends=True)
             return 200, b"".join(lines[-int(query["tailLines"]) :]), {"Content-Type": "text/plain"}
+        for known in self.pods:
+            if path == f"{CORE}/pods/{known['metadata']['name']}":
+                return 200, known, {}
         return 404, status_object(404, f"{path} not found"), {}
 
     def _create(self, body: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:

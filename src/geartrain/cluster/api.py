@@ -110,6 +110,10 @@ class Kubernetes(Cluster):
         """See `Cluster.pods`."""
         return [pod_state(pod, CONTAINER) for pod in self._pods(name)]
 
+    def pod(self, name: str) -> Manifest:
+        """Return a pod, whosever it is. Raises NotFoundError."""
+        return self._json("get", "GET", self._core("pods", name))
+
     def log_tail(self, name: str, lines: int) -> str:
         """See `Cluster.log_tail`; at most the last 64 KiB."""
         states = [state for state in self.pods(name) if state.rank == 0]

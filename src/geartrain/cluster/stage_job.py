@@ -15,11 +15,12 @@ from geartrain.cluster import api, naming
 from geartrain.cluster.budgets import Budgets
 from geartrain.cluster.launcher import Outcome, Watch, launch
 from geartrain.cluster.node import check_request, find_published, published
+from geartrain.cluster.owner import find_owner
 from geartrain.cluster.patience import Clock, StoppedError, until_terminated
 from geartrain.cluster.places import locate
 from geartrain.cluster.section import GPU, ClusterSection, Request, parse_section
 from geartrain.cluster.storage import Storage
-from geartrain.cluster.trainjob import Placement, Resources, TrainingJob
+from geartrain.cluster.trainjob import Owner, Placement, Resources, TrainingJob
 from geartrain.config import Config
 from geartrain.errors import EXIT_QUEUE, EXIT_USER, GeartrainError, InfrastructureError, QueueError, UserError
 
@@ -89,9 +90,15 @@ def make_request(stage: str, record: Mapping[str, Any], inputs: Mapping[str, str
 
 
 def make_job(
-    request: Request, section: ClusterSection, config: Config, run_id: str, attempt: int, argument: str
+    request: Request,
+    section: ClusterSection,
+    config: Config,
+    run_id: str,
+    attempt: int,
+    argument: str,
+    owner: Owner | None = None,
 ) -> TrainingJob:
-    """Return the job that runs a request; `argument` is the request, or where it lies.
+    """Return the job that runs a request; `argument` is the request, or where it lies; it is deleted with its `owner`.
 
     Raises:
         UserError: something of it cannot work on the cluster.
@@ -116,6 +123,7 @@ def make_job(
         placement=Placement(section.node_selector, tolerations),
         # a backstop for a job whose launcher is gone for good
         deadline_seconds=math.ceil(section.start_seconds + section.run_seconds),
+        owner=owner,
     )
 
 
@@ -128,8 +136,12 @@ def _see_through(
     there = published(request, storage)
     if there is None:
         argument = _pass_on(request, storage)
-        job = make_job(request, section, config, run_id, attempt, argument)
+        make_job(request, section, config, run_id, attempt, argument)  # what cannot work never reaches the cluster
         connected = api.connect(section.namespace, kubeconfig=os.environ.get("KUBECONFIG") or None)
+        owner, why = find_owner(connected, os.environ)
+        if owner is None:
+            say(f"{request.stage}: the job will have no owner ({why}); `geartrain reap` deletes it after its run")
+        job = make_job(request, section, config, run_id, attempt, argument, owner)
         budgets = Budgets(section.queue_seconds, section.start_seconds, section.run_seconds)
         watch = Watch(budgets, poll_seconds=section.poll_seconds)
         outcome = launch(job, connected, lambda: find_published(request, storage), clock, watch=watch, say=say)

@@ -16,6 +16,7 @@ from geartrain.errors import InfrastructureError, QueueError, UserError
 from geartrain.stages.stage import load_stage
 from tests.fakes.bench import IMAGE, FakeTime
 from tests.fakes.controller import ControlledServer
+from tests.fakes.kubernetes_server import Fault
 
 RUN = "5f0c7c4e-9b1d-4a55-8a38-6f1f0b9a2a11"
 RECORD = {"seed": 0, "threads": 2, "policy": {"iterations": 2}, "environment": {"name": "twophase"}}
@@ -41,9 +42,10 @@ def step(store, inputs, tmp_path, monkeypatch):
     store.bucket(BUCKET)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
-    def call(pods, **changes):
+    def call(pods, *, own_pods=(), faults=(), **changes):
         said = []
         with ControlledServer(pods) as server:
+            server.pods, server.faults = list(own_pods), list(faults)
             monkeypatch.setenv("KUBECONFIG", str(server.write_kubeconfig(tmp_path / "kubeconfig")))
             usual = {
                 "stage": "policy",
@@ -128,6 +130,47 @@ def test_another_record_is_another_result(step, tmp_path):
         step(lambda job: [(2, "as it must")], record={**RECORD, "policy": {"iterations": 3}})
     (second,) = step.jobs
     assert request_of(first).result != request_of(second).result
+
+
+WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "geartrain-x7k2p", "uid": "w-1"}
+OTHER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "c-1"}
+
+
+def launching_pod(*owners, uid="p-1"):
+    """The pod of the step; Argo makes its Workflow the owner of it, and says so for sure."""
+    owned = [{**owner, "controller": True, "blockOwnerDeletion": True} for owner in owners]
+    return {"metadata": {"name": "geartrain-x7k2p-policy-1", "uid": uid, "ownerReferences": owned}}
+
+
+@pytest.fixture
+def in_a_pod(monkeypatch):
+    monkeypatch.setenv("GEARTRAIN_POD", "geartrain-x7k2p-policy-1")
+    monkeypatch.setenv("GEARTRAIN_POD_UID", "p-1")
+
+
+def test_a_job_goes_with_the_workflow_of_its_step_not_with_the_pod(step, tmp_path, in_a_pod):
+    step(lambda job: publish(job, tmp_path / "made"), own_pods=[launching_pod(OTHER, WORKFLOW)])
+    (job,) = step.jobs
+    # no "controller", which Kueue would look up, and no "blockOwnerDeletion", which needs a right to the Workflow
+    assert job["metadata"]["ownerReferences"] == [WORKFLOW]
+
+
+@pytest.mark.parametrize(
+    ("pods", "faults", "why"),
+    [
+        ([], [], "is not in the namespace of the job"),
+        ([launching_pod(WORKFLOW, uid="of a namesake in another namespace")], [], "is not in the namespace of the job"),
+        ([launching_pod(OTHER)], [], "is no part of a Workflow"),
+        ([launching_pod(WORKFLOW)], [Fault(403, path="pods/", times=9)], "could not be looked at"),
+    ],
+)
+def test_an_owner_that_is_not_certain_is_not_named(step, tmp_path, in_a_pod, pods, faults, why):
+    _, _, said = step(lambda job: publish(job, tmp_path / "made"), own_pods=pods, faults=faults)
+    (job,) = step.jobs
+    assert "ownerReferences" not in job["metadata"]
+    (line,) = [line for line in said if "no owner" in line]
+    assert why in line
+    assert "geartrain reap" in line
 
 
 def test_a_mistake_in_the_pods_is_a_mistake_here(step):
