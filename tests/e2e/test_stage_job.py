@@ -114,7 +114,12 @@ def test_two_nodes_train_and_publish(
         keeper = Storage(clock)
         manifest = keeper.inspect(result["uri"])
         found = keeper.bring(result["uri"], tmp_path / "brought")
-    assert {**manifest.metrics, "uri": result["uri"]} == result
+        submitted = keeper.read_note(result["trainjob"])
+        ended = keeper.read_note(result["trainjob"].replace(".trainjob.", ".status."))
+    assert {**manifest.metrics, "uri": result["uri"], "trainjob": result["trainjob"]} == result
+    assert submitted is not None
+    assert ended is not None
+    assert (submitted["spec"]["trainer"]["image"], ended["outcome"]["exit_code"]) == (IMAGE, 0)
     assert {"model.safetensors", "history.jsonl"} <= set(manifest.files)
     assert artifacts.verify(found) == manifest
     logs = step.pods.logs()
@@ -167,4 +172,5 @@ def test_a_job_that_lost_a_node_goes_on_from_its_checkpoint(
     assert len({name for name, _ in seen}) == len(seen) >= 2  # no step was taken twice
     digest, expected = (one["uri"].rsplit("/", 1)[-1] for one in (result, undisturbed))
     assert digest == expected  # bit for bit what nobody disturbed
-    assert {**result, "uri": ""} == {**undisturbed, "uri": ""}
+    places = {"uri": "", "trainjob": ""}
+    assert {**result, **places} == {**undisturbed, **places}

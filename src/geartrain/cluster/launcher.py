@@ -9,10 +9,8 @@ To cancel from outside, end the KFP run first (else its retry starts another att
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
-from geartrain.artifacts import write_json
 from geartrain.cluster import naming, reasons
 from geartrain.cluster.adoption import Acquired, acquire
 from geartrain.cluster.budgets import Budgets, Ledger
@@ -27,6 +25,8 @@ T = TypeVar("T")
 Verify = Callable[[], object]
 """Checks the manifest of the training's output. Raises UserError if it is not whole, InfrastructureError if the place
 where it lies cannot be read now."""
+Record = Callable[[str, Mapping[str, Any]], object]
+"""Keeps a JSON object under a name: `SUBMITTED` or `STATUS`."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def launch(
     clock: Clock,
     *,
     watch: Watch | None = None,
-    record: Path | None = None,
+    record: Record | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
     """Run a job to its end and say how it ended; raises nothing that is an error of geartrain's.
@@ -83,8 +83,8 @@ def launch(
         verify: checks the output before the outcome may be 0.
         clock: `patience.until_terminated()` outside of tests.
         watch: budgets and rhythm; None takes the usual ones.
-        record: folder for the submitted manifest (`trainjob.json`) and the outcome with the last status of the job
-            (`status.json`); None writes nothing.
+        record: keeps the manifest of the job that is watched, and in the end the outcome with the job's last status;
+            None keeps nothing.
         say: gets a line of text whenever the phase changes.
     """
     return _Launch(job, cluster, verify, clock, watch or Watch(), record, say).run()
@@ -98,7 +98,7 @@ class _Launch:
         verify: Verify,
         clock: Clock,
         watch: Watch,
-        record: Path | None,
+        record: Record | None,
         say: Callable[[str], None],
     ) -> None:
         self.job, self.cluster, self.verify, self.clock = job, cluster, verify, clock
@@ -120,10 +120,7 @@ class _Launch:
         except GeartrainError as error:
             left = "" if self.held is None else f". {self._left()}"
             outcome = self._outcome(error.exit_code, f"{error}{left}")
-        if self.record is not None:
-            write_json(
-                self.record / STATUS, {"outcome": asdict(outcome), "status": dict(self.body.get("status") or {})}
-            )
+        self._keep_status(outcome)
         self.say(f"{self.job.stage}: {outcome.reason}")
         return outcome
 
@@ -152,7 +149,7 @@ class _Launch:
             held = self.patience.run(lambda: acquire(self.job, self.cluster, spent=spent))
             self.held, self.body, self.seen = held, held.body, observe(held.body)
             if self.record is not None:
-                write_json(self.record / SUBMITTED, manifest(held.job))
+                self.record(SUBMITTED, manifest(held.job))
             self.say(f"{self.job.stage}: TrainJob {held.job.name} {'created' if held.created else 'adopted'}")
             wall = None if held.created else self.clock.wall()
             self.ledger.begin(self.seen, monotonic=self.clock.monotonic(), wall=wall)
@@ -253,6 +250,15 @@ class _Launch:
             return work()
         except GeartrainError:
             return otherwise
+
+    def _keep_status(self, outcome: Outcome) -> None:
+        """Keep how it ended; where that cannot be, it ended all the same."""
+        if self.record is None:
+            return
+        try:
+            self.record(STATUS, {"outcome": asdict(outcome), "status": dict(self.body.get("status") or {})})
+        except (GeartrainError, StoppedError) as error:
+            self.say(f"{self.job.stage}: no record of how the job ended ({error or 'stopped by SIGTERM'})")
 
     def _left(self) -> str:
         cancel = f"kubectl delete trainjobs -l {naming.selector(run=self.job.run, stage=self.job.stage)}"

@@ -13,7 +13,7 @@ from typing import Any
 from geartrain.artifacts import fingerprint
 from geartrain.cluster import api, naming
 from geartrain.cluster.budgets import Budgets
-from geartrain.cluster.launcher import Outcome, Watch, launch
+from geartrain.cluster.launcher import SUBMITTED, Outcome, Watch, launch
 from geartrain.cluster.node import check_request, find_published, published
 from geartrain.cluster.owner import find_owner
 from geartrain.cluster.patience import Clock, StoppedError, until_terminated
@@ -42,7 +42,10 @@ def run_as_job(
     attempt: int,
     say: Say,
 ) -> dict[str, Any]:
-    """Run a stage on a cluster; return its metrics, and under "uri" where its artifact lies. Only in the main thread.
+    """Run a stage on a cluster; return its metrics, and where things lie. Only in the main thread.
+
+    Under "uri" is its artifact, under "trainjob" the manifest of the job that was submitted for it; beside that one, as
+    `….status.json`, how the last launcher saw it end.
 
     Args:
         stage: its name, such as "policy".
@@ -87,6 +90,11 @@ def make_request(stage: str, record: Mapping[str, Any], inputs: Mapping[str, str
         output=prefix,
         result=f"{prefix}/{stage}-{key}.json",
     )
+
+
+def beside(request: Request, name: str) -> str:
+    """Return the URI of a note about a request, next to the one of its result."""
+    return f"{request.result.removesuffix('.json')}.{name}"
 
 
 def make_job(
@@ -144,13 +152,23 @@ def _see_through(
         job = make_job(request, section, config, run_id, attempt, argument, owner)
         budgets = Budgets(section.queue_seconds, section.start_seconds, section.run_seconds)
         watch = Watch(budgets, poll_seconds=section.poll_seconds)
-        outcome = launch(job, connected, lambda: find_published(request, storage), clock, watch=watch, say=say)
+        outcome = launch(
+            job,
+            connected,
+            lambda: find_published(request, storage),
+            clock,
+            watch=watch,
+            record=lambda name, note: storage.write_note(beside(request, name), note),
+            say=say,
+        )
         if outcome.exit_code:
             raise _failure(outcome)
         there = find_published(request, storage)
     else:
         say(f"{request.stage}: is published already: {there}")
-    return {**storage.manifest(there).metrics, "uri": there}
+    submitted = beside(request, SUBMITTED)
+    known = {"trainjob": submitted} if storage.read_note(submitted) is not None else {}
+    return {**storage.manifest(there).metrics, **known, "uri": there}
 
 
 def _pass_on(request: Request, storage: Storage) -> str:
@@ -165,7 +183,7 @@ def _pass_on(request: Request, storage: Storage) -> str:
         )
     if size <= INLINE_BYTES:
         return text
-    uri = f"{request.result.removesuffix('.json')}.request.json"
+    uri = beside(request, "request.json")
     storage.write_note(uri, note)
     return uri
 

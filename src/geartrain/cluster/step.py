@@ -134,7 +134,8 @@ def launch_step(
     output.uri = told["uri"]
     # where a job publishes, the last part of the address is the digest; numbers would come back as floats
     tail = told["uri"].rstrip("/").rpartition("/")[2]
-    output.metadata.update({**marks, "uri": told["uri"], **({"digest": tail} if _SHA256.fullmatch(tail) else {})})
+    known: dict[str, Any] = {name: told[name] for name in ("uri", "trainjob") if name in told}
+    output.metadata.update({**marks, **known, **({"digest": tail} if _SHA256.fullmatch(tail) else {})})
     _show(told, metrics)
 
 

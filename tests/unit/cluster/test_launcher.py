@@ -4,7 +4,6 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,20 +14,43 @@ from tests.fakes.bench import COMPLETE, FAILED, PENDING, RUNNING, SUSPENDED, WAT
 from tests.fakes.kubernetes_server import JOBS, Fault, pod, set_conditions
 
 
-def test_a_job_queues_starts_runs_and_completes(bench: Bench, tmp_path: Path) -> None:
+def test_a_job_queues_starts_runs_and_completes(bench: Bench) -> None:
+    kept: dict[str, Any] = {}
     bench.play(SUSPENDED, SUSPENDED, PENDING, RUNNING, RUNNING, COMPLETE)
     bench.server.pods = [pod(bench.job.name, 0, {"terminated": {"exitCode": 0}})]
     bench.server.logs = {f"{bench.job.name}-node-0-0": b"step 1\nstep 2\n"}
-    outcome = bench.launch(record=tmp_path)
+    outcome = bench.launch(record=kept.__setitem__)
     assert (outcome.exit_code, outcome.phase, outcome.name) == (0, "Complete", bench.job.name)
     assert (outcome.attempt, outcome.adopted, outcome.suspends) == (1, False, 0)  # to queue is no preemption
     assert outcome.log == "step 1\nstep 2\n"
     assert (outcome.queued_seconds, outcome.pending_seconds, outcome.running_seconds) == (45, 15, 30)
     assert [line.rsplit(" ", 1)[1] for line in bench.said[1:4]] == ["Pending", "Running", "Complete"]
-    assert json.loads((tmp_path / "trainjob.json").read_text()) == manifest(bench.job)
-    status = json.loads((tmp_path / "status.json").read_text())
+    assert kept["trainjob.json"] == manifest(bench.job)
+    status = kept["status.json"]
     assert status["outcome"]["exit_code"] == 0
     assert [condition["type"] for condition in status["status"]["conditions"]] == ["Suspended", "Complete"]
+
+
+def test_a_job_whose_end_cannot_be_recorded_has_ended_all_the_same(bench: Bench) -> None:
+    def record(name: str, _: object) -> None:
+        if name == "status.json":
+            raise InfrastructureError("the bucket is full")
+
+    bench.play(RUNNING, COMPLETE)
+    assert bench.launch(record=record).exit_code == 0
+    assert "policy: no record of how the job ended (the bucket is full)" in bench.said
+
+
+def test_a_job_that_cannot_be_recorded_is_left_to_the_next_launcher(bench: Bench) -> None:
+    def record(*_: object) -> None:
+        raise InfrastructureError("the bucket is full")
+
+    bench.play(RUNNING, COMPLETE)
+    outcome = bench.launch(record=record)
+    assert (outcome.exit_code, outcome.name) == (EXIT_INFRASTRUCTURE, bench.job.name)
+    assert "the bucket is full. TrainJob" in outcome.reason
+    bench.play(COMPLETE)
+    assert bench.launch().adopted
 
 
 def test_rank_0s_log_is_asked_for_once(bench: Bench) -> None:

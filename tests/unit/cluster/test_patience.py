@@ -18,6 +18,7 @@ from tests.fakes.bench import IMAGE, FakeTime
 from tests.fakes.kubernetes_server import JOBS, KubernetesServer, set_conditions
 
 LAUNCHER = """
+    import json
     import sys
     from pathlib import Path
     from geartrain.cluster import api
@@ -26,8 +27,10 @@ LAUNCHER = """
     from geartrain.cluster.trainjob import TrainingJob
 
     job = TrainingJob("run-1", "policy", sys.argv[2], ("train",), nodes=1, processes_per_node=1)
+    cluster, folder = api.connect(kubeconfig=sys.argv[1]), Path(sys.argv[3])
+    record = lambda name, note: (folder / name).write_text(json.dumps(note))
     with until_terminated() as clock:
-        outcome = launch(job, api.connect(kubeconfig=sys.argv[1]), lambda: None, clock, record=Path(sys.argv[3]))
+        outcome = launch(job, cluster, lambda: None, clock, record=record)
     print(outcome.reason)
     sys.exit(outcome.exit_code)
 """
@@ -37,6 +40,7 @@ def test_sigterm_in_the_middle_of_a_pause_leaves_a_job_to_adopt(
     server: KubernetesServer, cluster: Kubernetes, tmp_path: Path, time: FakeTime
 ) -> None:
     record = tmp_path / "record"
+    record.mkdir()
     command = [sys.executable, "-c", textwrap.dedent(LAUNCHER), str(tmp_path / "kubeconfig"), IMAGE, str(record)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for _ in range(3):  # the list, the create, and why the pods do not run: then it pauses for 15 s

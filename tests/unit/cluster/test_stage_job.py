@@ -87,8 +87,13 @@ def publish(job, folder):
 def test_a_step_returns_metrics_and_place_of_what_the_pods_published(step, tmp_path, inputs):
     result, server, said = step(lambda job: publish(job, tmp_path / "made"))
     digest = artifacts.read_manifest(tmp_path / "made").digest
-    assert result == {**METRICS, "uri": f"s3://{BUCKET}/{tmp_path.name}/{RUN}/{digest}"}
     (job,) = server.jobs.values()
+    record = request_of(job).result.removesuffix("json")
+    assert result == {
+        **METRICS,
+        "uri": f"s3://{BUCKET}/{tmp_path.name}/{RUN}/{digest}",
+        "trainjob": f"{record}trainjob.json",
+    }
     assert problems(job) == []
     trainer = job["spec"]["trainer"]
     assert (trainer["command"], trainer["args"][:2]) == (["geartrain"], ["node", "--request"])
@@ -99,6 +104,24 @@ def test_a_step_returns_metrics_and_place_of_what_the_pods_published(step, tmp_p
     }
     assert request_of(job).inputs == inputs
     assert any("Complete" in line for line in said)
+
+
+def test_what_ran_and_how_it_ended_can_be_read_beside_the_artifact(step, tmp_path):
+    result, *_ = step(lambda job: publish(job, tmp_path / "made"))
+    keeper = Storage(FakeTime().clock())
+    (job,) = step.jobs
+    submitted = keeper.read_note(result["trainjob"])
+    assert submitted["metadata"].items() <= job["metadata"].items()
+    assert submitted["spec"].items() <= job["spec"].items()
+    assert submitted["spec"]["trainer"]["image"] == IMAGE
+    ended = keeper.read_note(result["trainjob"].replace(".trainjob.", ".status."))
+    assert (ended["outcome"]["exit_code"], ended["outcome"]["name"]) == (0, job["metadata"]["name"])
+    assert "Complete" in {condition["type"] for condition in ended["status"]["conditions"]}
+    with pytest.raises(UserError):
+        step(lambda job: [(2, "as it must")], record={**RECORD, "seed": 1})
+    (failed,) = step.jobs
+    ended = keeper.read_note(request_of(failed).result.removesuffix("json") + "status.json")
+    assert (ended["outcome"]["exit_code"], ended["outcome"]["phase"]) == (2, "Failed")
 
 
 def test_a_repeated_step_starts_nothing(step, tmp_path):

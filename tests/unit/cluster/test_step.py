@@ -116,7 +116,13 @@ def test_a_launched_stage_s_output_stays_where_the_job_put_it(
     monkeypatch.setenv("GEARTRAIN_RUN_ID", "run-1")
     asked: list[dict[str, Any]] = []
     place = f"s3://bucket/run/policy/{'a' * 64}"
-    answer = {"uri": place, "kind": "gear_a", "reward": 0.5, "nested": {"bytes": 7}}
+    answer = {
+        "uri": place,
+        "trainjob": "s3://bucket/run/policy/job.json",
+        "kind": "gear_a",
+        "reward": 0.5,
+        "nested": {"bytes": 7},
+    }
     numbers = Numbers()
     tasks = SimpleNamespace(uri="s3://bucket/run/tasks", path="/nowhere", metadata={})
     amounts = {"cpu": "64", "memory": "900Gi"}
@@ -146,7 +152,7 @@ def test_a_launched_stage_s_output_stays_where_the_job_put_it(
         "attempt": 1,
     }
     assert output.uri == place
-    assert output.metadata == {**MARKS, "uri": place, "digest": "a" * 64}
+    assert output.metadata == {**MARKS, "uri": place, "trainjob": answer["trainjob"], "digest": "a" * 64}
     assert numbers == {"reward": 0.5, "nested.bytes": 7.0}
     assert not Path(output.path).exists()
 
