@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from geartrain import operations, scheduling
+from geartrain import operations, scheduling, upkeep
 from geartrain.cluster import node_command
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, GeartrainError, UserError
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 config_app = typer.Typer(no_args_is_help=True, help="Show or check a configuration; starts nothing.")
 app.add_typer(config_app, name="config")
 app.add_typer(operations.app)
+app.add_typer(upkeep.app)
 app.add_typer(node_command.app)
 app.add_typer(scheduling.app, name="schedule", rich_help_panel=operations.PANEL)
 

@@ -1,4 +1,4 @@
-"""The commands that work on a cluster: submit, runs, status, logs, cancel, retry, doctor, reap; `cli` adds them.
+"""The commands that work on a cluster: submit, runs, status, logs, cancel, retry, doctor; `cli` adds them.
 
 Nothing heavy is imported at the top: kfp and kubernetes are loaded by the command that needs them.
 """
@@ -272,7 +272,7 @@ def cancel(
 
     server = connect(host, token, authority, namespace)
     try:
-        jobs = _cluster(namespace, kubeconfig)
+        jobs = open_cluster(namespace, kubeconfig)
     except UserError as error:
         say(f"no access to the cluster: {error}")
         jobs = None
@@ -332,7 +332,7 @@ def doctor(
         checks.examine(
             lambda: connect(host, token, authority, namespace).server(),
             SDK_VERSION,
-            lambda: ApiReader(_cluster(namespace, kubeconfig).client),
+            lambda: ApiReader(open_cluster(namespace, kubeconfig).client),
             expected,
         )
     )
@@ -342,46 +342,7 @@ def doctor(
         raise typer.Exit(code)
 
 
-@app.command(rich_help_panel=PANEL)
-def reap(
-    keep_hours: Annotated[float, typer.Option(help="Keep finished jobs of unknown runs so long.", min=0)] = 24.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
-    kubeconfig: Kubeconfig = None,
-    host: Host = None,
-    token: Token = None,
-    authority: Authority = None,
-    namespace: Namespace = "geartrain",
-) -> None:
-    """Delete training jobs that no run waits for any more; what the CronJob in k8s/ calls.
-
-    \b
-    geartrain reap --dry-run
-    """
-    from geartrain.cluster.interface import ForbiddenError, NotFoundError
-    from geartrain.cluster.reaper import RunState
-    from geartrain.cluster.reaper import reap as reap_jobs
-
-    server = connect(host, token, authority, namespace)
-    server.server()  # an address that leads elsewhere would answer 404 to every run, and all jobs would be reaped
-
-    def lookup(run_id: str) -> RunState:
-        try:
-            return RunState.ACTIVE if server.run(run_id).active else RunState.OVER
-        except NotFoundError:
-            return RunState.GONE
-        except ForbiddenError:
-            return RunState.UNKNOWN
-
-    report = reap_jobs(
-        _cluster(namespace, kubeconfig), lookup, keep_hours=keep_hours, wall=time.time(), dry_run=dry_run
-    )
-    for verdict in report.verdicts:
-        print(f"{verdict.outcome or ('would delete' if verdict.delete else 'kept')}  {verdict.name}: {verdict.reason}")
-    if report.counts["failed"]:
-        raise typer.Exit(EXIT_INFRASTRUCTURE)
-
-
-def _cluster(namespace: str, kubeconfig: Path | None) -> "Kubernetes":
+def open_cluster(namespace: str, kubeconfig: Path | None) -> "Kubernetes":
     """Return the cluster's TrainJobs. Raises UserError: no usable configuration."""
     from geartrain.cluster.api import connect as connect_cluster
 

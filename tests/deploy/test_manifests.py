@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.resources import TABLE
+from pipelines.resources import TABLE, WORK
 from tests.deploy import validation
 from tests.deploy.rendering import K8S, OVERLAYS, kustomize_version, one, overlay, render, smoke_job
 from tests.deploy.validation import closed, lost, problems
@@ -31,6 +31,20 @@ def test_single_documents_fit_their_apis() -> None:
     assert problems(smoke_job()) == []
     assert problems({**_kueue(), "metadata": {"name": "kueue"}})  # a Configuration has none
     assert validation._CHECKS["config.kueue.x-k8s.io", "Configuration"](_kueue()) == []
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_reaper_cleans_the_volume_that_training_writes_to(name: str) -> None:
+    cron = one(overlay(name), "CronJob", "geartrain-reaper")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    runtime = one(overlay(name), "TrainingRuntime", "geartrain-torch")["spec"]["template"]["spec"]["replicatedJobs"][0]
+    claims = []
+    for pod in (cron, runtime["template"]["spec"]["template"]["spec"]):
+        mounted = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        claims.append(volumes[mounted[WORK]]["persistentVolumeClaim"]["claimName"])
+    assert claims == ["geartrain-work"] * 2
+    told = {entry["name"]: entry.get("value") for entry in cron["containers"][0]["env"]}
+    assert (told["GEARTRAIN_WORK"], float(told["GEARTRAIN_KEEP_DAYS"])) == (WORK, 7.0)
 
 
 def _change(kind: str, path: str, value: Any) -> Callable[[], list[str]]:

@@ -83,7 +83,7 @@ def reap(cluster: Cluster, lookup: Lookup, *, keep_hours: float, wall: float, dr
     for body in sorted(cluster.find(naming.selector()), key=name_of):
         run = run_of(body)
         if run is not None and run not in states:
-            states[run] = _state(lookup, run)
+            states[run] = state_of(lookup, run)
         verdict = judge(body, states.get(run or "", RunState.UNKNOWN), keep_hours=keep_hours, wall=wall)
         if verdict.delete and not dry_run:
             verdict = _delete(cluster, lookup, body, verdict, keep_hours=keep_hours, wall=wall)
@@ -112,7 +112,7 @@ def _delete(
     cluster: Cluster, lookup: Lookup, body: Manifest, verdict: Verdict, *, keep_hours: float, wall: float
 ) -> Verdict:
     assert verdict.run is not None
-    again = judge(body, _state(lookup, verdict.run), keep_hours=keep_hours, wall=wall)
+    again = judge(body, state_of(lookup, verdict.run), keep_hours=keep_hours, wall=wall)
     if not again.delete:
         return again
     try:
@@ -126,7 +126,8 @@ def _delete(
     return Verdict(again.name, again.run, True, again.reason, outcome)
 
 
-def _state(lookup: Lookup, run: str) -> RunState:
+def state_of(lookup: Lookup, run: str) -> RunState:
+    """Return the state of a run; UNKNOWN where KFP did not answer."""
     try:
         return lookup(run)
     except InfrastructureError:

@@ -78,6 +78,21 @@ def read_events(log: Path) -> list[dict[str, Any]]:
     return events
 
 
+def abort_unfinished(log: Path, message: str) -> list[str]:
+    """Append ABORT for every run that has begun and said no end; return their jobs. Nobody may be at work on them."""
+    unfinished: dict[str, dict[str, Any]] = {}
+    for event in read_events(log):
+        unfinished.pop(event["run"]["runId"], None)
+        if event["eventType"] == "START":
+            unfinished[event["run"]["runId"]] = event
+    for run_id, event in unfinished.items():
+        versions = {item["name"]: item.get("facets", {}).get("version", {}) for item in event.get("inputs", ())}
+        inputs = {name: version.get("datasetVersion", "") for name, version in versions.items()}
+        facets = {"error": {"type": "Unfinished", "message": message}}
+        emit(log, "ABORT", run_id=run_id, job=event["job"]["name"], inputs=inputs, outputs={}, facets=facets)
+    return [event["job"]["name"] for event in unfinished.values()]
+
+
 def _dataset(name: str, digest: str) -> dict[str, Any]:
     facets = {"version": {"_producer": PRODUCER, "_schemaURL": SCHEMA_URL, "datasetVersion": digest}} if digest else {}
     return {"namespace": NAMESPACE, "name": name, "facets": facets}

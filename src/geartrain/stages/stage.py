@@ -59,6 +59,10 @@ FOLDERS = {
 """Where each stage's artifact lies in a workspace; `dvc.yaml` names the same folders."""
 
 
+EVENT_LOG = Path("lineage/events.ndjson")
+"""Of lineage, below `home()`."""
+
+
 def home() -> Path:
     """Return the folder of work in progress and lineage: `$GEARTRAIN_HOME`, or `.geartrain` here."""
     return Path(os.environ.get("GEARTRAIN_HOME", ".geartrain"))
@@ -66,7 +70,7 @@ def home() -> Path:
 
 def event_log() -> Path:
     """Return the file of lineage events."""
-    return home() / "lineage" / "events.ndjson"
+    return home() / EVENT_LOG
 
 
 @dataclass(frozen=True)

@@ -258,6 +258,21 @@ def test_reaping_spares_the_jobs_of_runs_that_are_at_work_or_hidden(server, jobs
     assert sorted(jobs.jobs) == ["a", "d"]
 
 
+def test_reaping_cleans_the_shared_volume_too(server, jobs):
+    active, over = (submit().strip() for _ in range(2))
+    server.state.finish(over, "CANCELED")
+    for run in (active, over):
+        Path("work", run, "policy", "work").mkdir(parents=True)
+    options = ("--work", "work", "--keep-days", "0", "--kubeconfig", "kubeconfig")
+    assert f"would delete  work/{over}: run {over} is over" in geartrain("reap", "--dry-run", *options)
+    shown = geartrain("reap", *options)
+    assert f"kept  work/{active}: run {active} is active" in shown
+    assert f"deleted  work/{over}" in shown
+    assert Path("work", active, "policy", "work").is_dir()
+    assert not list(Path("work", over, "policy").iterdir())
+    assert "no such folder" in geartrain("reap", "--work", "nowhere", "--kubeconfig", "kubeconfig", code=2)
+
+
 def test_reaping_stops_at_an_address_that_is_not_kubeflow(server, jobs):
     train(jobs, "a", submit().strip())
     server.fail("", status=404, times=99)  # some other web server

@@ -8,6 +8,7 @@ from geartrain import artifacts
 from geartrain.config import Config, parse_config
 from geartrain.errors import UserError
 from geartrain.lineage.events import read_events
+from geartrain.preemption import PreemptedError
 from geartrain.stages import stage as stages
 from geartrain.stages.stage import Job, Metrics, StageSpec, event_log
 
@@ -80,7 +81,10 @@ def test_a_harmed_output_is_made_again(toy: StageSpec, body: Body) -> None:
     assert (OUT["toy"] / "result").read_text() == f"0 {Config().policy.iterations}"
 
 
-@pytest.mark.parametrize(("error", "kind"), [(UserError("why"), "FAIL"), (KeyboardInterrupt(), "ABORT")])
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(UserError("why"), "FAIL"), (KeyboardInterrupt(), "ABORT"), (PreemptedError("SIGTERM"), "ABORT")],
+)
 def test_a_failure_leaves_the_old_output_and_the_checkpoint(
     toy: StageSpec, body: Body, error: BaseException, kind: str
 ) -> None:
