@@ -50,6 +50,8 @@ class Method:
     what: str
     source: str
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    rewarded: bool = True
+    """Whether rewards reach the loss."""
 
     @property
     def neutral(self) -> dict[str, Value]:
@@ -343,6 +345,7 @@ METHODS: Mapping[str, Method] = {
                 20, "teacher's likeliest tokens in the divergence", "differences fall into the tail", "memory", 1
             ),
         },
+        rewarded=False,
     ),
 }
 

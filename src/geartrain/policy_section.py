@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from geartrain.methods import setting_problems, settings_of, unknown_method
+from geartrain.methods import METHODS, setting_problems, settings_of, unknown_method
 from geartrain.schema import Count, NonNegative, Number, Positive, SamplingSection, Section
 
 
@@ -68,10 +68,13 @@ class PolicySection(Section):
     kl_final: NonNegative | None = None
     """Its value at the end of the run, reached linearly; None keeps it."""
     kl_place: Literal["loss", "reward"] = "loss"
-    """Where the KL is paid: in the loss, token by token, or in the reward, by the whole trajectory (k1), so that
-    siblings are compared by it too."""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """All three have the KL's gradient here; k1 is noisiest, k3 never negative."""
+    """Where the KL is paid: in the loss, token by token, or in the reward, by the whole trajectory, so that siblings
+    are compared by it too and a token pays for where it leads."""
+    kl_estimator: Literal["k1", "k2", "k3", "full"] | None = None
+    """How the KL is measured; null is k3 in the loss and k1 in the reward. In the loss all have the KL's gradient: k1
+    is noisiest, k3 never negative, full (the whole vocabulary) has no noise and costs logits of the warm start. In the
+    reward k1 alone has it: k2 and k3 hardly hold the policy, full charges for the states it reaches, not for what it
+    does there."""
     entropy_coefficient: NonNegative = 0.0
     """Weight of the entropy bonus; low lets the policy settle early, high keeps it random."""
     entropy_final: NonNegative | None = None
@@ -114,6 +117,25 @@ class PolicySection(Section):
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    @model_validator(mode="after")
+    def _kl_reaches_the_loss(self) -> "PolicySection":
+        if self.kl_place == "reward" and self.uses_kl and not METHODS[self.recipe].rewarded:
+            raise ValueError(
+                f"kl_place: {self.recipe} learns from no reward, so a KL that is paid there holds nothing. Set "
+                "kl_place: loss, or kl_coefficient: 0 and kl_final: null"
+            )
+        return self
+
+    @property
+    def uses_kl(self) -> bool:
+        """Whether the KL to the warm start counts at any time of a run: it may rise from 0 to its final value."""
+        return max(self.kl_coefficient, self.kl_final or 0.0) > 0
+
+    @property
+    def kl_measure(self) -> Literal["k1", "k2", "k3", "full"]:
+        """The estimator; the default of its place where none is given."""
+        return self.kl_estimator or ("k3" if self.kl_place == "loss" else "k1")
 
     @property
     def method_settings(self) -> dict[str, bool | float | str]:

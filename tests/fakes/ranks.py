@@ -15,15 +15,16 @@ SECONDS = 240
 """Far more than it takes: a busy machine is no fault."""
 
 
-def gradients_of_two(folder, model, jobs):
+def gradients_of_two(folder, model, reference, jobs):
     """Return one gradient per job.
 
     Args:
         folder: an empty one, for what the processes tell each other.
         model: the same for both.
+        reference: that too.
         jobs: (recipe, section, sequences).
     """
-    torch.save((model, jobs), folder / "jobs.pt")
+    torch.save((model, reference, jobs), folder / "jobs.pt")
     context = multiprocessing.get_context("spawn")  # forking a process that runs threads deadlocks
     ranks = [context.Process(target=_work, args=(folder, rank)) for rank in range(2)]
     for process in ranks:
@@ -37,9 +38,10 @@ def gradients_of_two(folder, model, jobs):
 def _work(folder, rank):
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    model, jobs = torch.load(folder / "jobs.pt", weights_only=False)
+    model, reference, jobs = torch.load(folder / "jobs.pt", weights_only=False)
     ranks = Group({"RANK": str(rank), "WORLD_SIZE": "2"}, f"file://{folder}/meeting")
-    gradients = [step_gradient(model, name, section, rows, ranks=ranks)[0] for name, section, rows in jobs]
+    options = {"reference": reference, "ranks": ranks}
+    gradients = [step_gradient(model, name, section, rows, **options)[0] for name, section, rows in jobs]
     if ranks.leads:
         torch.save(gradients, folder / "gradients.pt")
     ranks.gather(None)

@@ -20,6 +20,7 @@ from geartrain.training.lesson import Lesson
 from geartrain.training.policy import PolicyTrainer
 from geartrain.training.policy_engine import WholeEngine
 from geartrain.training.policy_step import PolicyStep
+from geartrain.training.teachers import frozen_copy
 from geartrain.trajectory import ToolCall, ToolResult, Trajectory, Turn
 
 REWARDS = [1.0, 0.0, 0.3, 0.0, 0.0, 1.0, 0.9, 0.1]
@@ -72,6 +73,15 @@ def near_the_policy(model, trajectories, *, spread=0.25, seed=5):
         turns = [replace(turn, action_logprobs=logprob_T[start:stop].tolist()) for turn, (start, stop) in spans]
         filled.append(replace(trajectory, turns=turns))
     return filled
+
+
+@torch.no_grad()
+def moved(model, *, seed):
+    """Return a model of other weights near it."""
+    other = frozen_copy(model)
+    for weight in other.parameters():
+        weight.add_(0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)))
+    return other
 
 
 class Told:
@@ -145,11 +155,11 @@ class GradientOnly(WholeEngine):
         return StepReport(float(self.gradient.norm()), 1.0, self.loss, False)
 
 
-def step_gradient(model, name, section, sequences, *, settings=None, ranks=ALONE):
+def step_gradient(model, name, section, sequences, *, settings=None, reference=None, ranks=ALONE):
     """Return the gradient of one optimiser step over all the sequences, and its loss."""
     engine = GradientOnly(model, ranks)
     given = settings_of(name, {**LIVELY.get(name, {}), **(settings or {})})
-    step = PolicyStep(model, engine, section, RECIPES[name], given, CONTEXT, ranks)
+    step = PolicyStep(model, engine, section, RECIPES[name], given, CONTEXT, ranks, reference)
     step.run(sequences, temperature=0.8, seed=1, share=0.5)
     return engine.gradient, engine.loss
 

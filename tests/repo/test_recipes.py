@@ -40,6 +40,11 @@ def test_a_weighing_method_has_a_neutral_setting_and_bounds(name: str) -> None:
         assert 0 < low <= 1 <= high
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_a_row_tells_whether_rewards_reach_the_loss(name: str) -> None:
+    assert METHODS[name].rewarded is RECIPES[name].policy_gradient
+
+
 def test_every_setting_that_the_maths_reads_exists() -> None:
     read = set()
     for module in (carrier, recipe, weighing):

@@ -35,6 +35,11 @@ def test_defaults_are_a_valid_run() -> None:
         ({"policy": {"siblings": 1}}, "policy.siblings: Input should be greater than or equal to 2"),
         ({"model": {"kind": "tiny", "hidden": 96, "heads": 5}}, "model: hidden (96) must be an even multiple of heads"),
         ({"tasks": {"test": 4, "paraphrase": 5}}, "tasks: paraphrase (5) rewords test tasks, of which there are 4"),
+        (
+            {"policy": {"recipe": "direct_distillation", "kl_place": "reward"}},
+            "policy: kl_place: direct_distillation learns from no reward, so a KL that is paid there holds nothing. "
+            "Set kl_place: loss",
+        ),
     ],
 )
 def test_a_bad_value_is_named(record: dict[str, object], said: str) -> None:

@@ -1,16 +1,26 @@
-"""Estimators of KL(policy || reference) from sampled tokens, and entropy.
+"""Estimators of KL(policy || reference) from sampled tokens, the divergence itself, and entropy.
 
 Samples come from the policy; `delta = log ref - log policy` at the sampled
-token. Values of all three estimators have the right order of magnitude near
-the policy, their gradients differ (checked by enumeration in the tests):
+token; `full` sums over the vocabulary. All values have the right order of
+magnitude near the policy, the gradients differ (checked by enumeration in the
+tests). As a reward an estimate is a number: its gradient is E[estimate * grad
+log policy], and should be that of the KL. At one position:
 
-    estimator   E[value]     E[gradient], alone    E[gradient], with_score
-    k1          exact        0                     exact
-    k2          2nd order    exact                 wrong
-    k3          exact        biased                exact
+    estimator   E[value]     E[gradient], alone   with_score   as a reward
+    k1          exact        0                    exact        exact
+    k2          2nd order    exact                wrong        grad E[k2] - grad KL
+    k3          exact        KL(ref || policy)'s  exact        grad KL - grad KL(ref || policy)
+    full        exact        exact                exact        0
+
+Near the reference the last column of k2 and k3 is 0 to first order too: what
+is paid then hardly holds the policy. Over several positions a reward also pays
+for the states that an action leads to, rightly with every estimator whose value
+is exact; a loss does not. So `full` as loss and as reward are the two parts of
+the gradient of a whole trajectory's KL, and k1 as reward is their sum.
 
 Source: J. Schulman, "Approximating KL divergence" (2020); k3 in GRPO:
-arXiv:2402.03300; the score term: ours, after public trainers' fault reports.
+arXiv:2402.03300; the score term: ours, after public trainers' fault reports; the
+last column: ours, by enumeration.
 
 Legend: `...` any shape; V vocabulary.
 """
@@ -22,6 +32,15 @@ from torch import Tensor
 
 Direction = Literal["reverse", "forward", "jsd"]
 """Of a divergence from student p to teacher q: KL(p || q), KL(q || p), or the mean of both to their mixture."""
+
+
+Sampled = Literal["k1", "k2", "k3"]
+"""Estimators that look at the sampled token alone."""
+
+
+def sampled_kl(logprob: Tensor, reference: Tensor, estimator: Sampled) -> Tensor:
+    """Return an estimate of KL(policy || reference) at each sampled token. Shapes [...], [...] -> [...]."""
+    return {"k1": k1, "k2": k2, "k3": k3}[estimator](logprob, reference)
 
 
 def k1(logprob: Tensor, reference: Tensor) -> Tensor:

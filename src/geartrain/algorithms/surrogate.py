@@ -11,15 +11,13 @@ Legend: B rows, T positions; position t of every tensor speaks of token t.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from geartrain.algorithms.divergence import Direction, categorical_divergence, k1, k2, k3, with_score
+from geartrain.algorithms.divergence import Direction, Sampled, categorical_divergence, k3, sampled_kl, with_score
 from geartrain.algorithms.masked import keep, masked_mean, masked_sum
 
-Estimator = Literal["k1", "k2", "k3"]
 MAX_LOG_RATIO = 20.0
 """Log ratios are cut here: exp of more is no number to train on, and carries no gradient beyond."""
 
@@ -60,7 +58,7 @@ def kl_penalty(
     *,
     denominator: float,
     weight_BT: Tensor | None = None,
-    estimator: Estimator = "k3",
+    estimator: Sampled = "k3",
 ) -> Tensor:
     """Return sum(weight * estimate) / denominator of KL(policy || reference), with the gradient of the KL itself.
 
@@ -75,23 +73,37 @@ def kl_penalty(
         estimator: see `divergence`.
     """
     logprob_BT, reference_BT = keep(logprob_BT, mask_BT), keep(reference_BT.detach(), mask_BT)
-    if estimator == "k2":  # the one whose own gradient is that of the KL
-        penalty_BT = k2(logprob_BT, reference_BT)
-    else:
-        penalty_BT = with_score((k1 if estimator == "k1" else k3)(logprob_BT, reference_BT), logprob_BT)
+    penalty_BT = sampled_kl(logprob_BT, reference_BT, estimator)
+    if estimator != "k2":  # the one whose own gradient is that of the KL
+        penalty_BT = with_score(penalty_BT, logprob_BT)
+    return full_kl_penalty(penalty_BT, mask_BT, denominator=denominator, weight_BT=weight_BT)
+
+
+def full_kl_penalty(kl_BT: Tensor, mask_BT: Tensor, *, denominator: float, weight_BT: Tensor | None = None) -> Tensor:
+    """Return sum(weight * kl) / denominator of a divergence that has its own gradient, see `scoring.token_logprobs`.
+
+    Args:
+        kl_BT: KL(policy || reference) over the vocabulary at each position, with gradient.
+        mask_BT: bool, trained positions; anything may lie elsewhere.
+        denominator: of the whole optimiser step.
+        weight_BT: of each token; detached here, None weighs all alike. No ratio to the sampler: whichever token was
+            sampled, the divergence at its position is the same.
+    """
+    penalty_BT = keep(kl_BT, mask_BT)
     if weight_BT is not None:
         penalty_BT = penalty_BT * keep(weight_BT.detach(), mask_BT)
     return masked_sum(penalty_BT, mask_BT) / denominator
 
 
-def kl_as_reward(behaviour_BT: Tensor, reference_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Return -k1 per token: what a reward is lowered by where the KL is paid in rewards; 0 at masked positions.
+def kl_as_reward(kl_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Return what a reward is lowered by where the KL is paid in rewards: minus an estimate; 0 at masked positions.
 
-    Its expectation's policy gradient is that of -KL. Detached: a reward has no gradient. Masked before anything is
-    summed: an observation's log-probs must not reach a return (rl-faults B21).
-    Source: PPO for language models, arXiv:1909.08593.
+    With k1 its expectation's policy gradient is that of -KL; of other estimators, see `divergence`. Detached: a
+    reward has no gradient. Masked before anything is summed: an observation's log-probs must not reach a return
+    (rl-faults B21).
+    Source: PPO for language models, arXiv:1909.08593, with k1.
     """
-    return keep(-k1(behaviour_BT.detach(), reference_BT.detach()), mask_BT)
+    return keep(-kl_BT.detach(), mask_BT)
 
 
 def entropy_bonus(entropy_BT: Tensor, mask_BT: Tensor, *, denominator: float) -> Tensor:
@@ -145,16 +157,19 @@ class LossTally:
         clip_low: float,
         clip_high: float,
         reference_BT: Tensor | None = None,
+        kl_BT: Tensor | None = None,
         entropy_BT: Tensor | None = None,
         whole_sequence: bool = False,
     ) -> None:
-        """Count one micro-batch; arguments as those of the losses."""
+        """Count one micro-batch; arguments as those of the losses. `kl_BT` is the divergence where it is known."""
         log_ratio_BT = log_ratio(logprob_BT, behaviour_BT, mask_BT, whole_sequence=whole_sequence)
         ratio_BT = log_ratio_BT.exp()
         pushed_up_BT = (advantage_BT > 0) & (ratio_BT > 1.0 + clip_high)
         pushed_down_BT = (advantage_BT < 0) & (ratio_BT < 1.0 - clip_low)
         values = {"clip_fraction": (pushed_up_BT | pushed_down_BT).float(), "ratio_mean": ratio_BT}
-        if reference_BT is not None:
+        if kl_BT is not None:
+            values["kl"] = kl_BT
+        elif reference_BT is not None:
             values["kl"] = k3(keep(logprob_BT, mask_BT), keep(reference_BT, mask_BT))
         if entropy_BT is not None:
             values["entropy"] = entropy_BT

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from geartrain.algorithms.divergence import categorical_divergence
+
 Head = Callable[[Tensor], Tensor]
 """Hidden states [N, H] to logits [N, V]."""
 
@@ -36,6 +38,8 @@ class TokenScores:
     """int64, the likeliest ids, likeliest first; -1 where nothing was asked."""
     support_BTK: Tensor | None = None
     """Log-probs of the ids that were asked for (of the top, if those were)."""
+    kl_BT: Tensor | None = None
+    """Nats, KL(model || reference) of the distributions that position t was drawn from; with gradient to the model."""
 
 
 def token_logprobs(
@@ -51,6 +55,7 @@ def token_logprobs(
     entropy_gradient: bool = False,
     top: int = 0,
     support_BTK: Tensor | None = None,
+    reference: Any = None,
     chunk_tokens: int | None = None,
     chunks: int | None = None,
 ) -> TokenScores:
@@ -72,26 +77,31 @@ def token_logprobs(
         entropy_gradient: return the entropy with its gradient.
         top: also return so many of the likeliest ids, and their log-probs.
         support_BTK: int64; also return the log-probs of these ids (of -1: of no meaning), with gradient.
+        reference: a frozen causal LM of the same vocabulary; also return the exact divergence from it. It is run here,
+            without gradient: its logits, too, exist chunk by chunk only.
         chunk_tokens: positions per chunk; None keeps a chunk's logits within 64 MiB.
         chunks: their number instead, some maybe empty: ranks that gather the output layer must do so equally often.
     """
     attention_BT = attention_BT.bool()
-    hidden_BTH, logit_BTV = _hidden(model, ids_BT, attention_BT, position_ids)
-    source, head = (hidden_BTH, model.get_output_embeddings()) if logit_BTV is None else (logit_BTV, _same)
+    hidden_BTH, source, head = _before_logits(model, ids_BT, attention_BT, position_ids)
     scored_BT = torch.zeros_like(attention_BT)
     scored_BT[:, 1:] = attention_BT[:, 1:] & attention_BT[:, :-1]
     if where_BT is not None:
         scored_BT &= where_BT.bool()
     before_NH, target_N = source[:, :-1][scored_BT[:, 1:]], ids_BT[scored_BT]
+    other_NH, other_head = None, head
+    if reference is not None:
+        with torch.no_grad():
+            _, other, other_head = _before_logits(reference, ids_BT, attention_BT, position_ids)
+            other_NH = other[:, :-1][scored_BT[:, 1:]]
     chunk = chunk_tokens or chunk_of(model)
     entropy = "gradient" if entropy_gradient else "value" if want_entropy else "none"
     support_NK = None if support_BTK is None else support_BTK[scored_BT]
-    logprob_N, entropy_N, top_NK, chosen_NK = _score_chunks(
+    logprob_N, entropy_N, top_NK, chosen_NK, kl_N = _score_chunks(
         head,
-        before_NH,
-        target_N,
-        support_NK,
+        (before_NH, target_N, support_NK, other_NH),
         _cuts(len(target_N), chunk, chunks),
+        other_head=other_head,
         temperature=temperature,
         entropy=entropy,
         top=top,
@@ -103,6 +113,7 @@ def token_logprobs(
         hidden_BTH if want_hidden else None,
         _scatter(top_NK, scored_BT, -1) if top else None,
         _scatter(chosen_NK, scored_BT, 0.0) if chosen_NK.shape[1] else None,
+        None if reference is None else zero_BT.masked_scatter(scored_BT, kl_N),
     )
 
 
@@ -123,6 +134,16 @@ def _scatter(value_NK: Tensor, where_BT: Tensor, elsewhere: float) -> Tensor:
     shape = (*where_BT.shape, value_NK.shape[1])
     filled_BTK = torch.full(shape, elsewhere, dtype=value_NK.dtype, device=value_NK.device)
     return filled_BTK.masked_scatter(where_BT[..., None], value_NK)
+
+
+def _before_logits(
+    model: Any, ids_BT: Tensor, attention_BT: Tensor, position_ids: Tensor | None
+) -> tuple[Tensor, Tensor, Head]:
+    """Return the last hidden state, what the logits are made of, and what makes them."""
+    hidden_BTH, logit_BTV = _hidden(model, ids_BT, attention_BT, position_ids)
+    if logit_BTV is None:
+        return hidden_BTH, hidden_BTH, model.get_output_embeddings()
+    return hidden_BTH, logit_BTV, _same
 
 
 def _hidden(
@@ -156,11 +177,11 @@ def _head_is_linear(model: Any) -> bool:
 
 
 def _score_chunks(
-    head: Head, before_NH: Tensor, target_N: Tensor, support_NK: Tensor | None, cuts: list[slice], **options: Any
+    head: Head, columns: tuple[Tensor | None, ...], cuts: list[slice], **options: Any
 ) -> tuple[Tensor, ...]:
     parts = []
     for cut in cuts:
-        piece = (before_NH[cut], target_N[cut], None if support_NK is None else support_NK[cut])
+        piece: list[Any] = [None if column is None else column[cut] for column in columns]
         score = partial(_score, head, *piece, **options)
         if torch.is_grad_enabled() and len(cuts) > 1:
             parts.append(checkpoint(score, use_reentrant=False, preserve_rng_state=False))
@@ -178,26 +199,40 @@ def _score(
     before_NH: Tensor,
     target_N: Tensor,
     support_NK: Tensor | None,
+    other_NH: Tensor | None,
     *,
+    other_head: Head,
     temperature: float,
     entropy: str,
     top: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return log-prob and entropy [N], the top ids and the chosen ids' log-probs [N, K]; what is not asked is empty."""
-    logit_NV = head(before_NH)
-    logit_NV = logit_NV.to(torch.promote_types(logit_NV.dtype, torch.float32))
-    if temperature != 1.0:  # a pass over all logits that would change none
-        logit_NV = logit_NV / temperature
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return log-prob and entropy [N], the top ids and the chosen ids' log-probs [N, K], and the divergence [N].
+
+    What is not asked is empty, or of no meaning.
+    """
+    logit_NV = _logits(head, before_NH, temperature)
     norm_N1 = logit_NV.logsumexp(-1, keepdim=True)
     logprob_N = (logit_NV.gather(-1, target_N[:, None]) - norm_N1)[:, 0]
     entropy_N = norm_N1[:, 0].detach()
     if entropy != "none":
         with torch.set_grad_enabled(torch.is_grad_enabled() and entropy == "gradient"):
             entropy_N = (norm_N1 - ((logit_NV - norm_N1).exp() * logit_NV).sum(-1, keepdim=True))[:, 0]
+    kl_N = norm_N1[:, 0].detach()
+    if other_NH is not None:
+        with torch.no_grad():
+            other_NV = _logits(other_head, other_NH, temperature).log_softmax(-1)
+        kl_N = categorical_divergence(logit_NV - norm_N1, other_NV, "reverse")
     top_NK = target_N.new_empty(len(target_N), 0)
     if top:
         top_NK = logit_NV.detach().topk(min(top, logit_NV.shape[-1]), dim=-1).indices
     if support_NK is None and not top:
-        return logprob_N, entropy_N, top_NK, logprob_N.new_empty(len(target_N), 0)
+        return logprob_N, entropy_N, top_NK, logprob_N.new_empty(len(target_N), 0), kl_N
     chosen_NK = top_NK if support_NK is None else support_NK.clamp(min=0)
-    return logprob_N, entropy_N, top_NK, logit_NV.gather(-1, chosen_NK) - norm_N1
+    return logprob_N, entropy_N, top_NK, logit_NV.gather(-1, chosen_NK) - norm_N1, kl_N
+
+
+def _logits(head: Head, before_NH: Tensor, temperature: float) -> Tensor:
+    logit_NV = head(before_NH)
+    logit_NV = logit_NV.to(torch.promote_types(logit_NV.dtype, torch.float32))
+    # at 1, a pass over all logits that would change none
+    return logit_NV if temperature == 1.0 else logit_NV / temperature

@@ -51,6 +51,8 @@ class FrozenScores:
     """int64, its likeliest ids."""
     support_TK: Tensor | None = None
     """Its log-probs of the ids asked for, or of the top."""
+    kl_T: Tensor | None = None
+    """Its divergence from another model, over the whole vocabulary."""
 
 
 class Encoder(Protocol):
@@ -78,12 +80,13 @@ def frozen_pass(
     want_turns: bool = False,
     want_entropy: bool = False,
     top: int = 0,
+    reference: Any = None,
     ranks: Ranks = ALONE,
 ) -> list[FrozenScores]:
-    """Run `model` once over trajectories, without gradient; one entry each, in order. Ranks share the work.
+    """Run `model` (and a `reference` to compare with) over trajectories, without gradient; one entry each, in order.
 
     Without `want_logprobs` no logits are computed, and the log-probs are 0. A sequence's value "support" (int64
-    [T, K]) asks for the log-probs of these ids.
+    [T, K]) asks for the log-probs of these ids. Ranks share the work.
     """
     temperature = _common_temperature(trajectories)
 
@@ -100,13 +103,14 @@ def frozen_pass(
             want_entropy=want_entropy,
             top=top,
             support_BTK=batch.values.get("support"),
+            reference=reference,
         )
         found = []
         for index, row in enumerate(batch.rows):
             turns = None
             if scored.hidden_BTH is not None:
                 turns = _at_turns(scored.hidden_BTH[index], trajectories[row])
-            columns = (scored.logprob_BT, scored.entropy_BT, scored.top_BTK, scored.support_BTK)
+            columns = (scored.logprob_BT, scored.entropy_BT, scored.top_BTK, scored.support_BTK, scored.kl_BT)
             # copies: a view would keep the whole padded batch alive
             logprob_T, *others = (
                 None if value is None else value[index, : len(sequences[row])].cpu().clone() for value in columns

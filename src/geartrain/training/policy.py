@@ -41,7 +41,7 @@ from geartrain.training.lesson import (
     some_groups,
 )
 from geartrain.training.policy_engine import build_engine
-from geartrain.training.policy_step import PolicyStep, uses_reference
+from geartrain.training.policy_step import PolicyStep, asks_reference
 from geartrain.training.reference import summarise
 from geartrain.training.reference_policy import ReferencePolicy
 from geartrain.training.reference_server import ServerReference
@@ -75,7 +75,7 @@ class PolicyTrainer:
         self.reference = ReferencePolicy(
             frozen_copy(policy.model),
             microbatch_tokens=section.microbatch_tokens,
-            want_logprobs=uses_reference(section),
+            want_logprobs=section.uses_kl and not asks_reference(section),
             want_turns=assigner.needs_hidden,
             ranks=ranks,
         )
@@ -92,7 +92,16 @@ class PolicyTrainer:
             for layer in (policy.model.get_input_embeddings(), policy.model.get_output_embeddings()):
                 layer.weight.requires_grad_(False)
         self._engine = build_engine(policy.model, section, ranks)
-        self._step = PolicyStep(policy.model, self._engine, section, assigner.recipe, assigner.settings, context, ranks)
+        self._step = PolicyStep(
+            policy.model,
+            self._engine,
+            section,
+            assigner.recipe,
+            assigner.settings,
+            context,
+            ranks,
+            self.reference.model,
+        )
         self._empty_in_a_row = 0
         self._server: ServerReference | None = None
         if assigner.recipe.teacher == "siblings" and section.reference_url is not None:
@@ -189,8 +198,10 @@ class PolicyTrainer:
         if self.section.kl_place == "loss" or coefficient == 0.0:
             return scored
         sequences = [sequence_of(trajectory) for trajectory in scored.trajectories]
-        pairs = zip(sequences, self.reference.score(scored.trajectories, sequences), strict=True)
-        rewards = [kl_as_reward(s.values["behaviour"], f.logprob_T, s.loss_T) for s, f in pairs]
+        found = self.reference.divergence(
+            self.policy.model, scored.trajectories, sequences, estimator=self.section.kl_measure
+        )
+        rewards = [kl_as_reward(kl_T, s.loss_T) for s, kl_T in zip(sequences, found, strict=True)]
         return charge(scored, [-coefficient * float(reward_T.sum()) for reward_T in rewards])
 
     def _share(self, iteration: int) -> float:
@@ -298,7 +309,7 @@ class PolicyTrainer:
         self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence]
     ) -> list[FrozenScores] | None:
         """Score with the frozen warm start, for whoever needs it."""
-        if not uses_reference(self.section) and not self.assigner.needs_hidden:
+        if not self.reference.wanted:
             return None
         return self.reference.score(trajectories, sequences)
 

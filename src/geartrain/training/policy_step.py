@@ -23,6 +23,7 @@ from geartrain.algorithms.surrogate import (
     clipped_surrogate,
     distillation,
     entropy_bonus,
+    full_kl_penalty,
     kl_penalty,
     log_ratio,
     mismatch,
@@ -48,9 +49,9 @@ MAX_MISMATCH = 1e-3
 """Nats; in float32 the sampler's and the trainer's log-probs of one token differ by 1e-5."""
 
 
-def uses_reference(section: PolicySection) -> bool:
-    """Return whether the KL to the warm start counts at any time of a run: it may rise from 0 to its final value."""
-    return max(section.kl_coefficient, section.kl_final or 0.0) > 0
+def asks_reference(section: PolicySection) -> bool:
+    """Return whether steps run the warm start themselves: a distribution per token is too much to keep beside it."""
+    return section.uses_kl and section.kl_place == "loss" and section.kl_measure == "full"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class PolicyStep:
     ranks: Ranks = ALONE
     """Who shares each step. All are given all sequences, so all divide by the denominator of the whole step (rl-faults
     A12), and know what the others do: as many micro-batches as the busiest, or they would wait forever (C32)."""
+    reference: Any = None
+    """The frozen warm start, whole on every rank; read where `asks_reference`."""
 
     def run(
         self, sequences: Sequence[TokenSequence], *, temperature: float, seed: int, share: float = 0.0
@@ -73,8 +76,8 @@ class PolicyStep:
         """Take one optimiser step per minibatch; each sequence is used once. Return numbers for the history.
 
         Args:
-            sequences: with values "behaviour", "advantage", "reference" if there is a KL penalty, and "support",
-                "teacher", "pull" if there is a teacher to match.
+            sequences: with values "behaviour", "advantage", "reference" if there is a KL penalty that does not ask
+                the reference itself, and "support", "teacher", "pull" if there is a teacher to match.
             temperature: that of the sampler.
             seed: of the order.
             share: share of the run that is over; coefficients may change with it.
@@ -88,11 +91,11 @@ class PolicyStep:
         workers = workers_for(self.model)
         for index, part in enumerate(parts):
             chosen = [sequences[row] for row in part]
-            for batch, logprob_BT in self.engine.accumulate(self._pieces(chosen, temperature, share), workers=workers):
+            for batch, found in self.engine.accumulate(self._pieces(chosen, temperature, share), workers=workers):
                 leave_if_asked()
-                self._tell(tally, batch, logprob_BT)
+                self._tell(tally, batch, found)
                 if index == 0:  # the weights are still those that sampled: whatever differs now is a fault
-                    differences.append(mismatch(logprob_BT, batch.values["behaviour"], batch.loss_BT))
+                    differences.append(mismatch(found.logprob_BT, batch.values["behaviour"], batch.loss_BT))
             if index == 0:
                 differences = [max(self.ranks.gather(max(differences)))]
                 self._check_mismatch(differences[0])
@@ -118,8 +121,8 @@ class PolicyStep:
 
     def _pieces(
         self, sequences: Sequence[TokenSequence], temperature: float, share: float
-    ) -> Iterator[Piece[tuple[Batch, Tensor]]]:
-        """Yield what computes each micro-batch's share of the loss, and with it the batch and its log-probs."""
+    ) -> Iterator[Piece[tuple[Batch, TokenScores]]]:
+        """Yield what computes each micro-batch's share of the loss, and with it the batch and its scores, detached."""
         denominator = self.recipe.denominator(count_loss_tokens(sequences), len(sequences), self.context)
         shares = deal([len(sequence) for sequence in sequences], self.ranks.size)
         mine = [sequences[row] for row in shares[self.ranks.rank]]
@@ -149,7 +152,7 @@ class PolicyStep:
 
     def _piece(
         self, batch: Batch, temperature: float, denominator: float, share: float, chunks: int | None = None
-    ) -> tuple[Tensor, tuple[Batch, Tensor]]:
+    ) -> tuple[Tensor, tuple[Batch, TokenScores]]:
         entropy = linear(self.section.entropy_coefficient, self.section.entropy_final, share)
         scored = self.engine.score(
             batch.ids_BT,
@@ -158,9 +161,12 @@ class PolicyStep:
             where_BT=batch.loss_BT,
             entropy_gradient=entropy > 0,
             support_BTK=batch.values.get("support"),
+            reference=self.reference if asks_reference(self.section) else None,
             chunks=chunks,
         )
-        return self._loss(batch, scored, denominator, share), (batch, scored.logprob_BT.detach())
+        kl_BT = None if scored.kl_BT is None else scored.kl_BT.detach()
+        found = TokenScores(scored.logprob_BT.detach(), None, None, kl_BT=kl_BT)
+        return self._loss(batch, scored, denominator, share), (batch, found)
 
     def _loss(self, batch: Batch, scored: TokenScores, denominator: float, share: float) -> Tensor:
         counts_BT = row_share(batch.loss_BT) if self.recipe.row_mean else batch.loss_BT.float()
@@ -178,16 +184,7 @@ class PolicyStep:
             )
         coefficient = self._kl_coefficient(share)
         if coefficient > 0 and self.section.kl_place == "loss":
-            # after the first minibatch the tokens are not this policy's own samples any more
-            ratio_BT = log_ratio(scored.logprob_BT.detach(), batch.values["behaviour"], batch.loss_BT).exp()
-            loss = loss + coefficient * kl_penalty(
-                scored.logprob_BT,
-                batch.values["reference"],
-                batch.loss_BT,
-                denominator=denominator,
-                weight_BT=ratio_BT * counts_BT,
-                estimator=self.section.kl_estimator,
-            )
+            loss = loss + coefficient * self._kl(batch, scored, counts_BT, denominator)
         if scored.support_BTK is not None:
             loss = loss + self._distil_weight(share) * distillation(
                 with_tail(scored.support_BTK, batch.values["support"]),
@@ -203,20 +200,36 @@ class PolicyStep:
             loss = loss - entropy * entropy_bonus(weighed_BT, batch.loss_BT, denominator=denominator)
         return loss
 
+    def _kl(self, batch: Batch, scored: TokenScores, counts_BT: Tensor, denominator: float) -> Tensor:
+        if scored.kl_BT is not None:
+            return full_kl_penalty(scored.kl_BT, batch.loss_BT, denominator=denominator, weight_BT=counts_BT)
+        # after the first minibatch the tokens are not this policy's own samples any more
+        ratio_BT = log_ratio(scored.logprob_BT.detach(), batch.values["behaviour"], batch.loss_BT).exp()
+        return kl_penalty(
+            scored.logprob_BT,
+            batch.values["reference"],
+            batch.loss_BT,
+            denominator=denominator,
+            weight_BT=ratio_BT * counts_BT,
+            estimator=self.section.kl_measure,  # type: ignore[arg-type]
+        )
+
     def _distil_weight(self, share: float) -> float:
         final = float(self.settings.get("distil_final", -1.0))
         return linear(float(self.settings["distil"]), None if final < 0 else final, share)
 
-    def _tell(self, tally: LossTally, batch: Batch, logprob_BT: Tensor) -> None:
+    def _tell(self, tally: LossTally, batch: Batch, found: TokenScores) -> None:
         behaviour_BT = batch.values["behaviour"]
+        sampled = self.section.uses_kl and found.kl_BT is None
         tally.add(
-            logprob_BT,
+            found.logprob_BT,
             behaviour_BT,
             batch.values["advantage"],
             batch.loss_BT,
             clip_low=self.section.clip_low,
             clip_high=self.section.clip_high,
-            reference_BT=batch.values["reference"] if uses_reference(self.section) else None,
+            reference_BT=batch.values["reference"] if sampled else None,
+            kl_BT=found.kl_BT,
             entropy_BT=-behaviour_BT,  # -log p of what was sampled averages to the entropy, at no cost
             whole_sequence=self.section.ratio == "sequence",
         )

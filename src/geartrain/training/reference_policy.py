@@ -1,8 +1,11 @@
 """What the frozen warm start says of trajectories, for whoever asks: a charge in the reward, a penalty, credit."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
+from torch import Tensor
+
+from geartrain.algorithms.divergence import Sampled, sampled_kl
 from geartrain.ranks import ALONE, Ranks
 from geartrain.training.batch import TokenSequence
 from geartrain.training.features import FrozenScores, frozen_pass
@@ -17,11 +20,12 @@ class ReferencePolicy:
     ) -> None:
         """Take a frozen `model`; see `features.frozen_pass` for the rest."""
         self.model = model
+        self.wanted = want_logprobs or want_turns
+        """Whether a run asks for anything that `score` tells."""
+        self._ranks, self._budget = ranks, microbatch_tokens
         self._wanted: dict[str, Any] = {
-            "microbatch_tokens": microbatch_tokens,
             "want_logprobs": want_logprobs,
             "want_turns": want_turns,
-            "ranks": ranks,
         }
         self._known: dict[int, tuple[Trajectory, FrozenScores]] = {}
         """By identity: siblings may be equal. The trajectory is kept, so that no other can take its place."""
@@ -31,10 +35,33 @@ class ReferencePolicy:
         fresh = [row for row, trajectory in enumerate(trajectories) if id(trajectory) not in self._known]
         if fresh:
             asked = [trajectories[row] for row in fresh]
-            found = frozen_pass(self.model, asked, [sequences[row] for row in fresh], **self._wanted)
+            found = self._pass(self.model, asked, [sequences[row] for row in fresh], **self._wanted)
             self._known |= {id(t): (t, scores) for t, scores in zip(asked, found, strict=True)}
         return [self._known[id(trajectory)][1] for trajectory in trajectories]
+
+    def divergence(
+        self,
+        policy: Any,
+        trajectories: Sequence[Trajectory],
+        sequences: Sequence[TokenSequence],
+        *,
+        estimator: Sampled | Literal["full"],
+    ) -> list[Tensor]:
+        """Return KL(policy || reference) at every sampled id, [T] per trajectory; anything elsewhere.
+
+        An estimate from the log-probs that the sampler kept; or, "full", over the whole vocabulary: a pass of both.
+        """
+        if estimator == "full":
+            pairs = self._pass(policy, trajectories, sequences, reference=self.model)
+            return [found.kl_T for found in pairs if found.kl_T is not None]
+        known = zip(sequences, self.score(trajectories, sequences), strict=True)
+        return [sampled_kl(asked.values["behaviour"], found.logprob_T, estimator) for asked, found in known]
 
     def forget(self) -> None:
         """Forget every trajectory: what comes next was played anew."""
         self._known.clear()
+
+    def _pass(
+        self, model: Any, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence], **wanted: Any
+    ) -> list[FrozenScores]:
+        return frozen_pass(model, trajectories, sequences, microbatch_tokens=self._budget, ranks=self._ranks, **wanted)

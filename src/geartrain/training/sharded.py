@@ -45,7 +45,7 @@ class _Scorer(torch.nn.Module):
 
     def forward(self, ids_BT: Tensor, attention_BT: Tensor, options: dict[str, Any]) -> tuple[Tensor | None, ...]:
         scores = token_logprobs(self.model, ids_BT, attention_BT, **options)
-        return scores.logprob_BT, scores.entropy_BT, scores.hidden_BTH, scores.top_BTK, scores.support_BTK
+        return scores.logprob_BT, scores.entropy_BT, scores.hidden_BTH, scores.top_BTK, scores.support_BTK, scores.kl_BT
 
 
 class ShardedEngine:

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from geartrain.algorithms.divergence import sampled_kl
 from geartrain.algorithms.granularity import teacher_explanation_loss
 from geartrain.algorithms.masked import row_share
 from geartrain.algorithms.recipe import by_constant, by_rows, by_tokens
@@ -9,6 +10,7 @@ from geartrain.algorithms.surrogate import (
     clipped_surrogate,
     distillation,
     entropy_bonus,
+    full_kl_penalty,
     kl_as_reward,
     kl_penalty,
     mismatch,
@@ -72,12 +74,17 @@ def _distillation(logprob, part, denominator):
     )
 
 
+def _full(logprob, part, denominator):
+    return full_kl_penalty(-2.0 * logprob, part["mask"], denominator=denominator, weight_BT=part["advantage"])
+
+
 def _entropy(logprob, part, denominator):
     return entropy_bonus(-3.0 * logprob, part["mask"], denominator=denominator)
 
 
 HEADS = [
     _surrogate, _penalty, _surrogate_by_rows, _penalty_by_rows, _surrogate_of_sequences, _distillation, _entropy,
+    _full,
 ]  # fmt: skip
 
 
@@ -214,6 +221,13 @@ def test_nothing_flows_into_advantages_behaviour_or_reference():
     assert all(batch[name].grad is None for name in ("behaviour", "reference", "advantage"))
 
 
+def test_the_divergence_that_is_counted_is_the_one_that_is_known():
+    tally, mask = LossTally(), torch.tensor([[True, True, False]])
+    known, logprob = torch.tensor([[0.2, 0.4, torch.nan]]), torch.zeros(1, 3)
+    tally.add(logprob, logprob, logprob, mask, kl_BT=known, **CLIP)
+    assert tally.summary()["kl"] == pytest.approx(0.3)
+
+
 def test_metrics_are_pooled_over_tokens_not_over_micro_batches():
     long, short = torch.zeros(1, 9), torch.zeros(1, 1)
     tally = LossTally()
@@ -271,7 +285,7 @@ def test_a_divergence_paid_as_reward_is_masked_before_it_is_summed():
     behaviour = torch.tensor([[-1.0, -700.0, -2.0, torch.nan]], requires_grad=True)
     reference = torch.tensor([[-1.5, 0.0, -1.0, 0.0]])
     kept = torch.tensor([[True, False, True, False]])
-    reward = kl_as_reward(behaviour, reference, kept)
+    reward = kl_as_reward(sampled_kl(behaviour, reference, "k1"), kept)
     assert reward.tolist() == [[-0.5, 0.0, 1.0, 0.0]]
     assert not reward.requires_grad
 

@@ -1,5 +1,7 @@
 """Log-probs: the same alone, in a batch, padded left or right, in chunks; with the right temperature and gradient."""
 
+import copy
+
 import pytest
 import torch
 import transformers
@@ -111,6 +113,56 @@ def test_entropy_is_that_of_the_distribution_the_token_was_drawn_from(model):
     expected_T = torch.distributions.Categorical(logits=logit_TV).entropy()
     torch.testing.assert_close(scores.entropy_BT[0, 1:11], expected_T[:-1], atol=1e-5, rtol=1e-5)
     assert scores.entropy_BT[0, 0] == 0
+
+
+def moved(model, spread=0.3):
+    """A copy that says something else."""
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for index, weight in enumerate(other.parameters()):
+            weight.add_(spread * torch.randn(weight.shape, generator=torch.Generator().manual_seed(index)))
+    return other
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_divergence_from_a_reference_is_that_of_whole_distributions(model, side):
+    reference = moved(model)
+    ids_BT, attention_BT = batch(rows(), side)
+    where_BT = torch.rand(ids_BT.shape) < 0.7
+    scores = token_logprobs(
+        model, ids_BT, attention_BT, temperature=0.7, where_BT=where_BT, reference=reference, chunk_tokens=3
+    )
+    total = 0.0
+    for row, ids_T in enumerate(rows()):
+        kept_T = where_BT[row][attention_BT[row].bool()]
+        kept_T[0] = False
+        own, other = (
+            torch.distributions.Categorical(logits=m(ids_T[None]).logits[0] / 0.7) for m in (model, reference)
+        )
+        exact_T = torch.distributions.kl_divergence(own, other).roll(1)  # position t: what t was drawn from
+        found_T = scores.kl_BT[row][attention_BT[row].bool()]
+        torch.testing.assert_close(found_T[kept_T], exact_T[kept_T], atol=1e-5, rtol=1e-4)
+        assert (found_T[~kept_T] == 0).all()
+        total = total + exact_T[kept_T].sum()
+    assert float(total.detach()) > 0.1
+    weights = list(model.parameters())
+    for found, expected in zip(
+        torch.autograd.grad(scores.kl_BT.sum(), weights), torch.autograd.grad(total, weights), strict=True
+    ):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_a_reference_changes_nothing_else_and_gets_no_gradient(model):
+    reference = moved(model)
+    ids_BT, attention_BT = batch(rows(), "right")
+    alone_BT = token_logprobs(model, ids_BT, attention_BT, temperature=0.8)
+    beside = token_logprobs(model, ids_BT, attention_BT, temperature=0.8, reference=reference)
+    assert alone_BT.kl_BT is None
+    assert torch.equal(alone_BT.logprob_BT, beside.logprob_BT)
+    beside.kl_BT.sum().backward()
+    assert all(weight.grad is None for weight in reference.parameters())
+    itself = token_logprobs(model, ids_BT, attention_BT, temperature=0.8, reference=model).kl_BT
+    assert itself.abs().max() < 1e-6
 
 
 def test_only_asked_positions_are_scored_and_all_others_are_zero(model):

@@ -4,6 +4,7 @@ In float64, over every recipe and every head of its loss (rl-faults A1, A5, A6, 
 """
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from tests.fakes.synthetic import (
     OneBack,
     episodes,
     lesson_of,
+    moved,
     near_the_policy,
     prepared_by,
     step_gradient,
@@ -34,6 +36,7 @@ HEADS = {
     "k1": {"kl_coefficient": 0.5, "kl_estimator": "k1"},
     "k2": {"kl_coefficient": 0.5, "kl_estimator": "k2"},
     "k3 and entropy": {"kl_coefficient": 0.5, "kl_estimator": "k3", "entropy_coefficient": 0.2},
+    "full": {"kl_coefficient": 0.5, "kl_estimator": "full"},
     "sequence ratio": {"kl_coefficient": 0.0, "ratio": "sequence"},
 }
 """What is in the loss beside the recipe's own heads (policy gradient, distillation)."""
@@ -58,7 +61,19 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def batch_of(model, tmp_path_factory):
+def reference(model):
+    """A warm start that the policy has left."""
+    return moved(model.model, seed=1)
+
+
+@pytest.fixture(scope="module")
+def gradient_of(model, reference):
+    """Return gradient and loss of one optimiser step: of a recipe, a section, some sequences."""
+    return partial(step_gradient, model.model, reference=reference)
+
+
+@pytest.fixture(scope="module")
+def batch_of(model, reference, tmp_path_factory):
     """Return the sequences of a recipe, ready for their optimiser step; made once."""
     made = {}
 
@@ -68,9 +83,9 @@ def batch_of(model, tmp_path_factory):
             trajectories = near_the_policy(model.model, episodes())
             trainer = trainer_of(name, model, section, tmp_path_factory.mktemp(name))
             # a teacher of its own, and the reference, must differ from what is trained
-            for other, seed in ((trainer.reference.model, 1), (trainer._teachers.model, 2)):
-                for weight in () if other is None else other.parameters():
-                    weight.add_(0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)))
+            trainer.reference.model.load_state_dict(reference.state_dict())
+            if trainer._teachers.model is not None:
+                trainer._teachers.model.load_state_dict(moved(model.model, seed=2).state_dict())
             made[name] = prepared_by(trainer, lesson_of(name, trajectories), iteration=4)
             for parameter in model.model.parameters():  # a trainer freezes the embeddings it does not move
                 parameter.requires_grad_(True)
@@ -101,7 +116,7 @@ def _close(found, expected):
 
 
 @EVERY_RECIPE
-def test_the_batch_is_one_that_could_go_wrong(name, batch_of, model):
+def test_the_batch_is_one_that_could_go_wrong(name, batch_of, model, gradient_of):
     sequences = batch_of(name)
     batch = collate(sequences)
     mask, advantage = batch.loss_BT, batch.values["advantage"]
@@ -115,9 +130,9 @@ def test_the_batch_is_one_that_could_go_wrong(name, batch_of, model):
     assert len({int(sequence.loss_T.sum()) for sequence in sequences}) > 2
     assert all((~s.loss_T[12:]).any() and s.loss_T.any() for s in sequences)  # observations between actions
     assert ("support" in batch.values) is (name in {"gear_a", "gear_a_sgcd", "direct_distillation"})
-    plain, _ = step_gradient(model.model, name, _section("plain"), sequences)
+    plain, _ = gradient_of(name, _section("plain"), sequences)
     for head in HEADS:
-        gradient, _ = step_gradient(model.model, name, _section(head), sequences)
+        gradient, _ = gradient_of(name, _section(head), sequences)
         assert gradient.abs().max() > 1e-3
         # a ratio without a policy gradient is nobody's
         unmoved = head == "plain" or (head == "sequence ratio" and not RECIPES[name].policy_gradient)
@@ -126,24 +141,24 @@ def test_the_batch_is_one_that_could_go_wrong(name, batch_of, model):
 
 @EVERY_RECIPE
 @pytest.mark.parametrize("head", HEADS)
-def test_the_split_into_micro_batches_changes_no_gradient(name, head, batch_of, model):
+def test_the_split_into_micro_batches_changes_no_gradient(name, head, batch_of, gradient_of):
     sequences = batch_of(name)
-    expected, loss = step_gradient(model.model, name, _section(head), sequences)
+    expected, loss = gradient_of(name, _section(head), sequences)
     for pieces in BUDGETS if head == EVERYTHING else (8,):
         budget = BUDGETS[pieces]
         assert len(list(microbatches(sequences, budget=budget))) == pieces
-        found, again = step_gradient(model.model, name, _section(head, microbatch_tokens=budget), sequences)
+        found, again = gradient_of(name, _section(head, microbatch_tokens=budget), sequences)
         _close(found, expected)
         assert again == pytest.approx(loss, abs=TOLERANCE)
 
 
 @EVERY_RECIPE
 @pytest.mark.parametrize("head", [EVERYTHING, "sequence ratio"])
-def test_order_and_padding_change_no_gradient(name, head, batch_of, model, monkeypatch):
+def test_order_and_padding_change_no_gradient(name, head, batch_of, gradient_of, monkeypatch):
     sequences = batch_of(name)
-    expected, _ = step_gradient(model.model, name, _section(head), sequences)
+    expected, _ = gradient_of(name, _section(head), sequences)
     shuffled = [sequences[row] for row in (3, 0, 7, 5, 1, 6, 2, 4)]
-    _close(step_gradient(model.model, name, _section(head, microbatch_tokens=100), shuffled)[0], expected)
+    _close(gradient_of(name, _section(head, microbatch_tokens=100), shuffled)[0], expected)
     for left, right in ((0, 9), (5, 0), (3, 4)) if head == EVERYTHING else ((3, 4),):
 
         def wider(*args, left=left, right=right, **options):
@@ -151,12 +166,12 @@ def test_order_and_padding_change_no_gradient(name, head, batch_of, model, monke
 
         with monkeypatch.context() as patch:
             patch.setattr(policy_step, "microbatches", wider)
-            _close(step_gradient(model.model, name, _section(head, microbatch_tokens=160), sequences)[0], expected)
+            _close(gradient_of(name, _section(head, microbatch_tokens=160), sequences)[0], expected)
 
 
 @EVERY_RECIPE
 @pytest.mark.parametrize("head", [EVERYTHING, "sequence ratio"])
-def test_values_at_masked_positions_change_neither_loss_nor_gradient(name, head, batch_of, model):
+def test_values_at_masked_positions_change_neither_loss_nor_gradient(name, head, batch_of, gradient_of):
     sequences = batch_of(name)
 
     def poison(sequence):
@@ -166,8 +181,8 @@ def test_values_at_masked_positions_change_neither_loss_nor_gradient(name, head,
             values[key] = torch.where(mask, value, torch.nan if value.is_floating_point() else 11)
         return replace(sequence, values=values)
 
-    expected = step_gradient(model.model, name, _section(head), sequences)
-    found = step_gradient(model.model, name, _section(head), [poison(sequence) for sequence in sequences])
+    expected = gradient_of(name, _section(head), sequences)
+    found = gradient_of(name, _section(head), [poison(sequence) for sequence in sequences])
     assert torch.equal(found[0], expected[0])
     assert found[1] == expected[1]
 
@@ -224,25 +239,27 @@ STEPS = {
 
 
 @pytest.fixture(scope="module")
-def of_two_ranks(batch_of, model, tmp_path_factory):
+def of_two_ranks(batch_of, model, reference, tmp_path_factory):
     """Return the gradient of every recipe, head and kind of step, all from one pair of processes."""
     keys, jobs = [], []
     for name in RECIPES:
         heads = HEADS if name == "gear_a" else [EVERYTHING]
-        steps = [*((head, "unequal") for head in heads), ("k2", "many"), ("k1", "empty"), ("sequence ratio", "masked")]
+        others = (("k2", "many"), ("k1", "empty"), ("full", "empty"), ("sequence ratio", "masked"))
+        steps = [*((head, "unequal") for head in heads), *others]
         for head, step in steps:
             keys.append((name, head, step))
             jobs.append((name, _section(head, microbatch_tokens=80), STEPS[step](batch_of(name))))
-    return dict(zip(keys, gradients_of_two(tmp_path_factory.mktemp("ranks"), model.model, jobs), strict=True))
+    found = gradients_of_two(tmp_path_factory.mktemp("ranks"), model.model, reference, jobs)
+    return dict(zip(keys, found, strict=True))
 
 
 @pytest.mark.slow
 @EVERY_RECIPE
-def test_two_ranks_with_unequal_shares_are_one_process(name, of_two_ranks, batch_of, model):
+def test_two_ranks_with_unequal_shares_are_one_process(name, of_two_ranks, batch_of, gradient_of):
     for (recipe, head, step), found in of_two_ranks.items():
         if recipe == name:
             rows = STEPS[step](batch_of(name))
-            _close(found, step_gradient(model.model, name, _section(head), rows)[0])
+            _close(found, gradient_of(name, _section(head), rows)[0])
             counts = [sum(int(rows[i].loss_T.sum()) for i in share) for share in deal([len(r) for r in rows], 2)]
             assert counts[0] != counts[1]
             assert (0 in counts) is (step in ("empty", "masked"))

@@ -153,9 +153,12 @@ UNUSUAL = {
     "sequence ratio": ("gear_a_sgcd", {"ratio": "sequence"}),
     "k1": ("grpo", {"kl_estimator": "k1"}),
     "k2": ("grpo", {"kl_estimator": "k2"}),
+    "full": ("grpo", {"kl_estimator": "full", "kl_coefficient": 0.5}),
+    "full rises beside a learner": ("gear_a", {"kl_coefficient": 0.0, "kl_final": 0.5, "kl_estimator": "full"}),
     "kl rises from nothing": ("grpo", {"kl_coefficient": 0.0, "kl_final": 0.5}),
     "kl rises beside a learner": ("gear_a", {"kl_coefficient": 0.0, "kl_final": 0.5}),
     "kl in the reward": ("rloo", {"kl_coefficient": 0.5, "kl_place": "reward"}),
+    "full in the reward": ("ppo", {"kl_coefficient": 0.5, "kl_place": "reward", "kl_estimator": "full"}),
     "critic that learns": ("sgcd_s", {"settings": {"sgcd_s": {"critic_steps": 2}}}),
     "entropy": ("grpo", {"entropy_coefficient": 0.0, "entropy_final": 0.1}),
     "distillation": ("gear_a", {"settings": {"gear_a": {"distil": 0.5, "distil_final": 0.1}}}),
@@ -314,18 +317,27 @@ def test_dapo_plays_on_until_enough_groups_carry_a_signal(tmp_path):
     assert _trainer(tmp_path / "few", make_config(settings=few), "dapo", world_type=HalfFlat).iterate(0)["groups"] == 6
 
 
-def test_the_kl_may_be_paid_in_the_reward_by_the_whole_trajectory(tmp_path):
-    trainer = _trainer(tmp_path, make_config(kl_coefficient=0.5, kl_place="reward", kl_final=0.0), "rloo")
+@pytest.mark.parametrize("estimator", [None, "k1", "k2", "k3", "full"])
+def test_the_kl_may_be_paid_in_the_reward_by_the_whole_trajectory(tmp_path, estimator):
+    paid = {"kl_place": "reward", "kl_estimator": estimator}
+    trainer = _trainer(tmp_path, make_config(kl_coefficient=0.5, kl_final=0.0, **paid), "rloo")
     free, _ = _trainer(tmp_path, make_config(kl_coefficient=0.0), "rloo")._play(0)
     unmoved, _ = trainer._play(0)
     assert unmoved.rewards == pytest.approx(free.rewards, abs=1e-4)  # the policy is the warm start
     with torch.no_grad():
         trainer.reference.model.get_output_embeddings().weight.mul_(0.0)  # now it is uniform
     charged, _ = trainer._play(0)
-    vocabulary = trainer.policy.model.config.vocab_size
+    even = math.log(trainer.policy.model.config.vocab_size)
     for before, after, trajectory in zip(free.rewards, charged.rewards, charged.trajectories, strict=True):
-        k1 = sum(sum(turn.action_logprobs) + len(turn.action_ids) * math.log(vocabulary) for turn in trajectory.turns)
-        assert after == pytest.approx(before - 0.5 * k1, abs=1e-3)
+        ratios = [logprob + even for turn in trajectory.turns for logprob in turn.action_logprobs]
+        kl = {
+            "k1": sum(ratios),
+            "k2": sum(0.5 * ratio**2 for ratio in ratios),
+            "k3": sum(math.expm1(-ratio) + ratio for ratio in ratios),
+            "full": sum(even - entropy for turn in trajectory.turns for entropy in turn.action_entropies),
+        }[estimator or "k1"]
+        assert kl != 0
+        assert after == pytest.approx(before - 0.5 * kl, abs=1e-3)
 
 
 def test_a_mean_over_rows_counts_every_trajectory_alike_in_every_head(tmp_path):

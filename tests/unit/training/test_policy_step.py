@@ -24,6 +24,7 @@ PATHS = {
     "rows": ("grpo_rows", {"kl_coefficient": 0.5, "entropy_coefficient": 0.1}),
     "k1": ("grpo", {"kl_estimator": "k1", "kl_coefficient": 0.5}),
     "k2": ("grpo", {"kl_estimator": "k2", "kl_coefficient": 0.5}),
+    "full": ("grpo", {"kl_estimator": "full", "kl_coefficient": 0.5}),
     "entropy": ("grpo", {"entropy_coefficient": 0.1}),
     "distillation": ("direct_distillation", {}),
 }
@@ -72,7 +73,17 @@ def _build(policy, path, ranks=ALONE, **given):
     section = make_config(minibatches=1, **{**settings, **given}).policy
     model = copy.deepcopy(policy.model)
     engine = WholeEngine(model, learning_rate=1e-3, total_steps=1)
-    return PolicyStep(model, engine, section, RECIPES[recipe], settings_of(recipe, {}), 256, ranks), model
+    given = settings_of(recipe, {})
+    return PolicyStep(model, engine, section, RECIPES[recipe], given, 256, ranks, _moved(policy.model)), model
+
+
+def _moved(model):
+    """A warm start that the policy has left."""
+    reference = copy.deepcopy(model)
+    with torch.no_grad():
+        for index, weight in enumerate(reference.parameters()):
+            weight.add_(0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(index)))
+    return reference
 
 
 def _step(policy, sequences, path, **given):
@@ -127,6 +138,22 @@ def test_the_divergence_from_a_copy_of_itself_is_zero(policy, sequences):
     own = [replace(s, values={**s.values, "reference": s.values["behaviour"]}) for s in sequences]
     assert _step(policy, own, "token")[0]["kl"] == pytest.approx(0.0, abs=1e-6)
     assert _step(policy, sequences, "token")[0]["kl"] > 1e-3
+
+
+def test_a_divergence_over_the_vocabulary_is_asked_of_the_warm_start_in_each_step(policy, sequences):
+    bare = [replace(s, values={n: s.values[n] for n in ("behaviour", "advantage")}) for s in sequences]
+    step, _ = _build(policy, "full")
+    record = step.run(bare, temperature=TEMPERATURE, seed=0)
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for s in bare:
+            own, other = (
+                torch.log_softmax(m(s.ids_T[None]).logits[0] / TEMPERATURE, -1) for m in (policy.model, step.reference)
+            )
+            total += float((own.exp() * (own - other)).sum(-1).roll(1)[s.loss_T].sum())
+            count += int(s.loss_T.sum())
+    assert record["kl"] == pytest.approx(total / count, rel=1e-4)
+    assert record["kl"] > 1e-3
 
 
 class OneOf(Ranks):
