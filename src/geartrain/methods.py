@@ -74,14 +74,30 @@ _NORMALISE = Setting(
     "False also rescales whole trajectories: a change of learning rate in disguise",
     "True moves credit only within a trajectory",
 )
-_TEACHER_DECAY = Setting(
-    0.9,
-    "what the EMA teacher keeps of itself per iteration",
-    "0 is the student itself, which explains nothing",
-    "1 never moves, and drifts away from what the student does",
-    0.0,
-    1.0,
-)
+_PAST_TEACHER: Mapping[str, Setting] = {
+    "teacher": Setting(
+        "ema",
+        "the past self that is explained and matched: a slow average, which blurs and never jumps, or a snapshot, "
+        "which is a policy that has played, and jumps when it is renewed",
+        choices=("ema", "snapshot"),
+    ),
+    "teacher_decay": Setting(
+        0.9,
+        "of the average: what it keeps of itself per iteration",
+        "0 is the student itself, which explains nothing",
+        "1 never moves, and drifts away from what the student does",
+        0.0,
+        1.0,
+    ),
+    "snapshot_share": Setting(
+        0.1,
+        "share of the run between two snapshots, of that teacher",
+        "0 is the policy of one iteration before, hardly another",
+        "explains and holds what the student has left",
+        0.0,
+        1.0,
+    ),
+}
 _GRAINS: Mapping[str, Setting] = {
     "strength": _STRENGTH,
     "bound": _BOUND,
@@ -96,10 +112,10 @@ _MIXTURE: Mapping[str, Setting] = {
     ),
     "grain_learning_rate": Setting(1e-3, "Adam's, of the grain network", "the mixture stays even", "it follows noise"),
     "grain_entropy": Setting(0.01, "entropy bonus of the mixture", "it may collapse early", "it stays even"),
-    "teacher_decay": _TEACHER_DECAY,
+    **_PAST_TEACHER,
     "distil": Setting(
         0.0,
-        "weight of the pull to the EMA teacher, modulated by its confidence and by |fused advantage|",
+        "weight of the pull to the teacher, modulated by its confidence and by |fused advantage|",
         "0 skips the teacher's pass over every token",
         "holds the policy at its past self",
     ),

@@ -28,7 +28,7 @@ HINT = [5, 6, 7, 8]
 CONTEXT = 64
 LIVELY = {
     "gear_a": {"distil": 0.3},
-    "gear_a_sgcd": {"distil": 0.3, "distil_direction": "jsd"},
+    "gear_a_sgcd": {"distil": 0.3, "distil_direction": "jsd", "teacher": "snapshot"},
     "gear_b": {"dead_zone": 0.0, "granularity": "learned"},
     "gear_p": {"onset": 0.01},
 }

@@ -24,9 +24,9 @@ from geartrain.algorithms.weights import bounded_weight
 AdvantageFn = Callable[[Sequence[float | None], Sequence[Hashable]], GroupAdvantage]
 DenominatorFn = Callable[[int, int, int], float]
 """(trained tokens, trajectories, longest allowed trajectory) of an optimiser step -> denominator of its loss."""
-Teacher = Literal["none", "ema", "snapshot", "privileged", "siblings"]
-"""Who is asked about the sampled tokens: nobody; a slow average of the policy; a frozen copy of it; the policy itself
-with the answer, or with a summary of its siblings, in its context."""
+Teacher = Literal["none", "past_self", "privileged", "siblings"]
+"""Who is asked about the sampled tokens: nobody; weights that the policy had; the policy itself with the answer, or
+with a summary of its siblings, in its context."""
 
 
 def by_tokens(tokens: int, rows: int, limit: int) -> float:
@@ -91,6 +91,11 @@ class Recipe:
         """Whether the sibling critic must score the turns."""
         return critic_grain in self.grains.values()
 
+    @property
+    def weighs_by_past_self(self) -> bool:
+        """Whether a past self weighs; else, where there is one, it explains the grains and may be matched."""
+        return self.weigh is by_past_self
+
 
 _THREE = {"global": global_grain, "step": step_grain, "token": token_grain}
 _PRIVILEGED = Recipe(weigh=by_privilege, bounds=_around_one, teacher="privileged")
@@ -104,11 +109,11 @@ RECIPES: Mapping[str, Recipe] = {
     "dapo": Recipe(),
     "ppo": Recipe(advantage=absolute, carrier=of_turns_by_value, needs_values=True),
     "gigpo": Recipe(carrier=of_anchored_turns),
-    "gear_a": Recipe(weigh=by_agreement, grains=_THREE, learns_mixture=True, teacher="ema"),
+    "gear_a": Recipe(weigh=by_agreement, grains=_THREE, learns_mixture=True, teacher="past_self"),
     "gear_a_sgcd": Recipe(
-        weigh=by_agreement, grains={**_THREE, "step": critic_grain}, learns_mixture=True, teacher="ema"
+        weigh=by_agreement, grains={**_THREE, "step": critic_grain}, learns_mixture=True, teacher="past_self"
     ),
-    "gear_b": Recipe(weigh=by_past_self, bounds=_omega, teacher="snapshot"),
+    "gear_b": Recipe(weigh=by_past_self, bounds=_omega, teacher="past_self"),
     "gear_p": _PRIVILEGED,
     "sgcd_s": Recipe(weigh=by_agreement, grains={"step": critic_grain}),
     "sgcd_p": _SIBLINGS,

@@ -154,7 +154,7 @@ class CreditAssigner:
         Args:
             lesson: what was weighed.
             batch: from `assign`.
-            rows: trajectories that an EMA teacher has scored; whole groups.
+            rows: trajectories that a past self has scored; whole groups.
             gap: log teacher - log student at each sampled id, [T] per entry of `rows`.
         """
         losses: dict[str, float | None] = {}

@@ -1,7 +1,7 @@
 """Teachers: who else is asked about the sampled tokens, with which weights and in which context.
 
-    ema         a slow average of the policy, same context
-    snapshot    a frozen copy of the policy, renewed every so often, same context
+    past_self   weights that the policy had, same context: a slow average of them (ema), or a frozen copy that is
+                renewed every so often (snapshot)
     privileged  the policy itself, with the task's answer in its context
     siblings    the policy itself, with a summary of the task's siblings in its context
 
@@ -32,7 +32,7 @@ from geartrain.training.reference import literal_tokens
 from geartrain.trajectory import Trajectory
 
 SHARE = 0.25
-"""Share of the groups that an EMA teacher scores: its pass costs as much as the reference's, the mixture needs less."""
+"""Share of the groups that a past self explains: its pass costs as much as the reference's, the mixture needs less."""
 
 Hint = Callable[[Trajectory], list[int] | None]
 """Opening ids of a trajectory with the teacher's hint in them; None where there is none, or no room for it."""
@@ -64,10 +64,11 @@ class Teachers:
         decoder: Decoder,
         ranks: Ranks = ALONE,
     ) -> None:
-        self._kind, self._settings, self._iterations = recipe.teacher, settings, iterations
+        self._recipe, self._kind, self._settings, self._iterations = recipe, recipe.teacher, settings, iterations
         self._student, self._budget, self._ranks, self._decoder = model, microbatch_tokens, ranks, decoder
-        self.model = frozen_copy(model) if self._kind in ("ema", "snapshot") else None
+        self.model = frozen_copy(model) if self._kind == "past_self" else None
         """Weights of its own; None where the teacher is the policy itself."""
+        self._averages = settings.get("teacher") == "ema"  # a method without the setting takes snapshots
         self._next: dict[str, Tensor] | None = None
 
     @property
@@ -80,8 +81,8 @@ class Teachers:
 
         It takes effect at the end of the iteration: taken before, it would be the very policy that it is to weigh.
         """
-        if self._kind == "snapshot":
-            share, warm = float(self._settings["snapshot_share"]), float(self._settings["warm_share"])
+        if self.model is not None and not self._averages:
+            share, warm = float(self._settings["snapshot_share"]), float(self._settings.get("warm_share", 0.0))
             if snapshot_due(iteration, self._iterations, share=share, warm_share=warm):
                 self._next = {name: value.clone() for name, value in self._student.state_dict().items()}
 
@@ -91,8 +92,7 @@ class Teachers:
         if self._next is not None:
             self.load_state_dict(self._next)
             self._next = None
-        if self._kind == "ema":
-            assert self.model is not None
+        if self.model is not None and self._averages:
             decay = float(self._settings["teacher_decay"])
             for own, student in zip(self.model.parameters(), self._student.parameters(), strict=True):
                 own.lerp_(student, 1.0 - decay)
@@ -101,7 +101,7 @@ class Teachers:
         self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence], hint: Hint
     ) -> TeacherView | None:
         """Return what weighing needs, or None where it needs no teacher."""
-        if self._kind == "snapshot":
+        if self._recipe.weighs_by_past_self:
             return TeacherView(_pad([score.logprob_T for score in self._pass(trajectories, sequences)]))
         if self._kind in ("privileged", "siblings"):
             return self._hinted_view(trajectories, sequences, hint)

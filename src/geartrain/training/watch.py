@@ -79,7 +79,7 @@ def must_weigh(recipe: Recipe, settings: Settings, share: float) -> bool:
     """
     if recipe.weigh is None or any(settings.get(name) == 0 for name in NEUTRAL):
         return False
-    if recipe.teacher != "snapshot":
+    if not recipe.weighs_by_past_self:
         return True
     start, length = float(settings["warm_share"]), float(settings["blend_share"])
     return blended(share - float(settings["snapshot_share"]), start=start, length=length) > 0

@@ -112,19 +112,24 @@ def test_every_sampled_token_of_a_kept_trajectory_is_trained_once(tmp_path):
     assert record["trained_tokens"] == sum(kept)
 
 
-def test_two_kills_leave_no_trace(tmp_path):
-    whole = _trainer(tmp_path / "whole", make_config())
+@pytest.mark.parametrize("teacher", ["ema", "snapshot"])
+def test_two_kills_leave_no_trace(tmp_path, teacher):
+    settings = {"teacher": teacher, "snapshot_share": 0.5, "distil": 0.3}
+    config = make_config(settings={"gear_a_sgcd": settings})
+    whole = _trainer(tmp_path / "whole", config)
     expected = whole.run()
     work = tmp_path / "killed"
     for deaths in ((1,), (3,)):
         with pytest.raises(Killed):
-            _trainer(work, make_config(), deaths=deaths).run()
-    resumed = _trainer(work, make_config())
+            _trainer(work, config, deaths=deaths).run()
+    resumed = _trainer(work, config)
     shown = []
     assert resumed.run(shown.append) == expected
     assert shown == expected
     for name, value in whole.policy.model.state_dict().items():
         assert torch.equal(resumed.policy.model.state_dict()[name], value), name
+    for name, value in whole._teachers.state_dict().items():
+        assert torch.equal(resumed._teachers.state_dict()[name], value), name
     assert resumed.best.iteration == whole.best.iteration
     mixture = whole.assigner.mixture.network.state_dict()
     assert all(torch.equal(resumed.assigner.mixture.network.state_dict()[name], mixture[name]) for name in mixture)
@@ -162,6 +167,10 @@ UNUSUAL = {
     "critic that learns": ("sgcd_s", {"settings": {"sgcd_s": {"critic_steps": 2}}}),
     "entropy": ("grpo", {"entropy_coefficient": 0.0, "entropy_final": 0.1}),
     "distillation": ("gear_a", {"settings": {"gear_a": {"distil": 0.5, "distil_final": 0.1}}}),
+    "snapshot": (
+        "gear_a",
+        {"settings": {"gear_a": {"teacher": "snapshot", "snapshot_share": 0.0, "distil": 0.5}}},
+    ),
     "alignment": ("gear_a", {"settings": {"gear_a": {"objective": "alignment"}}}),
     "regression": ("gear_a", {"settings": {"gear_a": {"objective": "regression"}}}),
     "learned granularity": ("gear_b", {"settings": {"gear_b": {"granularity": "learned", "dead_zone": 0.0}}}),

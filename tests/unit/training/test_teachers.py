@@ -61,9 +61,11 @@ def test_a_teacher_that_knows_no_more_agrees_with_the_sampler_at_its_temperature
         assert view.divergence_NT.abs().max() < 1e-5
 
 
-def test_an_average_that_has_not_moved_explains_nothing(policy, played):
-    teachers, _ = _teachers(policy, "gear_a")
+@pytest.mark.parametrize("teacher", ["ema", "snapshot"])
+def test_a_past_self_that_has_not_moved_explains_nothing(policy, played, teacher):
+    teachers, _ = _teachers(policy, "gear_a", teacher=teacher)
     sequences = [sequence_of(trajectory) for trajectory in played]
+    assert teachers.view(played, sequences, _own) is None  # it weighs nothing: no pass over every token
     for gap_T, sequence in zip(teachers.gap(played, sequences, [0, 3]), (sequences[0], sequences[3]), strict=True):
         assert gap_T[sequence.loss_T].abs().max() < 1e-4
 
@@ -121,8 +123,20 @@ def test_a_distribution_to_match_sums_to_one_and_is_of_trained_tokens(policy, pl
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_a_snapshot_takes_effect_after_its_iteration_and_is_frozen_until_the_next(policy):
-    teachers, student = _teachers(policy, "gear_b", snapshot_share=0.2, warm_share=0.1)
+@pytest.mark.parametrize(
+    ("recipe", "settings", "expected"),
+    [
+        # taken before the updates of iterations 1, 3 and 5
+        ("gear_b", {"snapshot_share": 0.2, "warm_share": 0.1}, [1, 1, 2, 1, 2, 1]),
+        # of 0, 2 and 4: there is no warm-up
+        ("gear_a", {"teacher": "snapshot", "snapshot_share": 0.2}, [1, 2, 1, 2, 1, 2]),
+        ("gear_a_sgcd", {"teacher": "snapshot", "snapshot_share": 0.0}, [1] * 6),  # of one iteration before
+        ("gear_a", {"teacher": "ema", "teacher_decay": 0.0}, [0] * 6),  # the student itself
+        ("gear_a", {"teacher": "ema", "teacher_decay": 1.0}, [1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_a_past_self_is_renewed_when_its_settings_say_so(policy, recipe, settings, expected):
+    teachers, student = _teachers(policy, recipe, **settings)
     weight, seen = student.get_input_embeddings().weight, []
     with torch.no_grad():
         for iteration in range(6):
@@ -131,18 +145,21 @@ def test_a_snapshot_takes_effect_after_its_iteration_and_is_frozen_until_the_nex
             teachers.end()
             ahead = weight - teachers.model.get_input_embeddings().weight
             seen.append(round(float(ahead.mean())))
-    assert seen == [1, 1, 2, 1, 2, 1]  # taken before the updates of iterations 1, 3 and 5
+    assert seen == expected
 
 
-def test_a_teacher_with_weights_of_its_own_survives_a_reload(policy):
-    teachers, student = _teachers(policy, "gear_a", teacher_decay=0.5)
+@pytest.mark.parametrize("teacher", ["ema", "snapshot"])
+def test_a_teacher_with_weights_of_its_own_survives_a_reload(policy, teacher):
+    teachers, student = _teachers(policy, "gear_a", teacher=teacher, teacher_decay=0.5)
     with torch.no_grad():
         student.get_input_embeddings().weight.add_(1.0)
+    teachers.begin(1)
     teachers.end()
-    other, _ = _teachers(policy, "gear_a")
+    other, _ = _teachers(policy, "gear_a", teacher=teacher)
     other.load_state_dict(teachers.state_dict())
     pairs = zip(teachers.model.parameters(), other.model.parameters(), strict=True)
     assert all(torch.equal(left, right) for left, right in pairs)
+    assert not torch.equal(teachers.model.get_input_embeddings().weight, policy.model.get_input_embeddings().weight)
     assert _teachers(policy, "gear_p")[0].state_dict() is None
 
 

@@ -105,6 +105,7 @@ def test_when_weights_have_to_weigh():
     assert found == [False, False, False, True, True]
     assert not must_weigh(RECIPES["grpo"], settings_of("grpo", {}), 1.0)
     assert must_weigh(RECIPES["sgcd_p"], settings_of("sgcd_p", {}), 0.0)
+    assert must_weigh(RECIPES["gear_a"], settings_of("gear_a", {"teacher": "snapshot"}), 0.0)  # its grains weigh
     assert not must_weigh(RECIPES["sgcd_p"], settings_of("sgcd_p", {"gamma": 0.0}), 0.5)
 
 
