@@ -17,7 +17,7 @@ from torch import Tensor
 from geartrain.algorithms.advantage import GroupAdvantage, absolute, group_relative, leave_one_out, without_scale
 from geartrain.algorithms.carrier import CarrierFn, of_anchored_turns, of_trajectory, of_turns_by_value
 from geartrain.algorithms.evidence import Evidence, Settings
-from geartrain.algorithms.grains import GrainFn, critic_grain, global_grain, step_grain, token_grain
+from geartrain.algorithms.grains import Grain, critic_grain, global_grain, step_grain, token_grain
 from geartrain.algorithms.weighing import WeighFn, by_agreement, by_past_self, by_privilege, by_siblings
 from geartrain.algorithms.weights import bounded_weight
 
@@ -74,7 +74,7 @@ class Recipe:
     weigh: WeighFn | None = None
     """None means W = 1."""
     bounds: Callable[[Settings], tuple[float, float]] = _symmetric
-    grains: Mapping[str, GrainFn] = field(default_factory=dict)
+    grains: Mapping[str, Grain] = field(default_factory=dict)
     """Name -> grain, for `weigh`."""
     learns_mixture: bool = False
     """Whether a network mixes the grains; else they are mixed evenly."""

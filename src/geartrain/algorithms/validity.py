@@ -3,8 +3,9 @@
 Two kinds. *Faults* make a run worthless, whatever its success: weights that never weigh, features that say nothing,
 a loss on tokens that the policy did not write, a gradient through the credit, weights outside their bounds. *Alarms*
 are drifts that a rising success hides: successes without a tool call, calls that no tool takes, longer or shorter
-episodes, an entropy that collapses or explodes. An alarm compares the latest iterations with the first ones and needs
-enough of both.
+episodes, an entropy that collapses or explodes. Such an alarm compares the latest iterations with the first ones and
+needs enough of both. Two more are about credit that is stuck: a mixture that stays even, a granularity that is the same
+everywhere, in `INERT_ITERATIONS` in a row.
 
 Source: zero-tool collapse: SGCD, arXiv:2606.12634, section 3; all else, and every limit: ours.
 
@@ -25,12 +26,19 @@ ALARMS: Mapping[str, str] = {
     "tokens": "Episodes have become far longer or shorter, in tokens.",
     "entropy": "Near 0 it no longer explores, and siblings that all do the same teach nothing; far above the start it "
     "is sure of nothing.",
+    "mixture": "The network that mixes the grains has learned nothing: their weights stay even, as in `fixed_weights`. "
+    "A teacher too close to the student explains nothing; see the method's grain_learning_rate and its teacher.",
+    "granularity": "All turns count as equally coarse: what `granularity` goes by does not vary, so it weighs nothing.",
 }
 """What each alarm means, by name; `training.watch.alarms` raises them."""
 INERT_SPREAD = 1e-6
 """Standard deviation of W within trajectories below which it weighs nothing: rounding of float32."""
 INERT_ITERATIONS = 5
 """Iterations in a row with inert weights that make a run plain GRPO; fewer may be batches without contrast."""
+STUCK_EVEN = 0.005
+"""Root mean square distance of grain weights from even below which a mixture has learned nothing."""
+STUCK_GRANULARITY = 0.01
+"""Standard deviation of granularity within an iteration below which it tells no turn from another."""
 BOUND_SLACK = 1e-5
 """What float32 may add to a bound."""
 MIN_SUCCESSES = 30
@@ -184,6 +192,33 @@ def entropy_drift(entropy_I: Sequence[float]) -> str | None:
         return None
     kind = "collapse" if pair[1] < pair[0] else "explosion"
     return f"{pair[1]:.3g} nats of entropy a token, {pair[0]:.3g} at the start ({kind})"
+
+
+def stuck_mixture(distance_I: Sequence[float]) -> str | None:
+    """Return why a network that mixes grains is of no use: its weights stay even (GEAR-51). Source: ours.
+
+    Args:
+        distance_I: root mean square distance of the grains' weights from even, of each trained iteration.
+    """
+    if not _stays_below(distance_I, STUCK_EVEN):
+        return None
+    return f"the grains' weights were even in the last {INERT_ITERATIONS} iterations: the network has learned nothing"
+
+
+def stuck_granularity(spread_I: Sequence[float]) -> str | None:
+    """Return why granularity is of no use: it is the same for all turns. Source: ours.
+
+    Args:
+        spread_I: standard deviation of g over the trained tokens of each trained iteration.
+    """
+    if not _stays_below(spread_I, STUCK_GRANULARITY):
+        return None
+    return f"granularity told no turn from another in the last {INERT_ITERATIONS} iterations"
+
+
+def _stays_below(value_I: Sequence[float], limit: float) -> bool:
+    last = value_I[-INERT_ITERATIONS:]
+    return len(last) == INERT_ITERATIONS and max(last) < limit
 
 
 def _enough(count_I: Sequence[int]) -> int | None:

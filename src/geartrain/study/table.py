@@ -37,7 +37,8 @@ NOTES = """\
 - Steps to the control's end: where the mean curve over seeds first reaches the height at which the control's ends, and
   that as a share of the steps after which the control's own first does.
 - Alarms: in how many seeds each was raised during training: held_out (success on `val` halved), tools (calls that no
-  tool takes), zero_tool (successes without one), turns and tokens (length), entropy.
+  tool takes), zero_tool (successes without one), turns and tokens (length), entropy; mixture (weights of grains stay
+  even), granularity (the same for all turns).
 - Planning coarser: the probability that a planning turn has a higher granularity than a doing turn; 0.5 is chance.
 - Area: mean height of the learning curve over the environment steps that every cell has played."""
 

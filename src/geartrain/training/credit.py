@@ -17,7 +17,13 @@ from geartrain.algorithms.granularity import fuse, pull
 from geartrain.algorithms.recipe import Credit, Recipe, assign_credit
 from geartrain.errors import UserError
 from geartrain.models.heads import CriticHead, load_critic_head
-from geartrain.training.credit_numbers import describe_weights
+from geartrain.training.credit_numbers import (
+    describe_grains,
+    describe_granularity,
+    describe_mixture,
+    describe_ratio,
+    describe_weights,
+)
 from geartrain.training.critic import Labelling
 from geartrain.training.evidence import gather
 from geartrain.training.features import Encoder, FrozenScores, TextEncoder, TurnFeatures
@@ -143,13 +149,16 @@ class CreditAssigner:
             evidence = self._with_learned(evidence, state_SH)
             mixture_SK = None if self.mixture is None else self.mixture(state_SH)
         mixture_NTK = None if mixture_SK is None else evidence.spread(mixture_SK)
-        credit = assign_credit(self.recipe, replace(evidence, teacher=teacher), mixture_NTK, settings=self.settings)
+        evidence = replace(evidence, teacher=teacher)
+        credit = assign_credit(self.recipe, evidence, mixture_NTK, settings=self.settings)
         return BatchCredit(credit, evidence, state_SH, critic_S, mixture_SK, read)
 
     def learn(
         self, lesson: Lesson, batch: BatchCredit, rows: Sequence[int] = (), gap: Sequence[Tensor] = ()
     ) -> dict[str, float | None]:
         """Teach what is learned on trajectories that have been weighed already; return losses from before.
+
+        With them comes the ratio to the teacher, where it is `gap` that tells.
 
         Args:
             lesson: what was weighed.
@@ -162,6 +171,8 @@ class CreditAssigner:
             losses |= self.critic.fit(lesson.trajectories, batch.critic_features)
         if batch.state_SH is None:
             return losses
+        if gap:
+            losses |= _ratio_of_some(batch.evidence, rows, gap)
         if self.mixture is not None and batch.credit.grain_NTK is not None:
             arguments = (batch.state_SH, batch.credit.grain_NTK, batch.evidence)
             explains = self.mixture.objective == "explanation"
@@ -196,13 +207,17 @@ class CreditAssigner:
         return self.mixture is not None and self.mixture.objective == "explanation"
 
     def summary(self, batch: BatchCredit) -> dict[str, float | None]:
-        """Return the distribution of the weights, what credit goes with, and the mean mixture by grain."""
+        """Return the distribution of the weights, what credit goes with, and what it was made of."""
         record = describe_weights(batch.credit, batch.evidence)
+        record |= describe_grains(self.recipe.grains, batch.evidence)
+        if self.recipe.weigh is not None:
+            record |= describe_granularity(batch.evidence, self.settings)
         if batch.critic_S is not None:
             record["critic_spread"] = float(batch.critic_S.std(correction=0))
         if batch.mixture_SK is not None:
             means = batch.mixture_SK.mean(0).tolist()
             record |= {f"grain_{name}": mean for name, mean in zip(self.recipe.grains, means, strict=True)}
+            record |= describe_mixture(batch.mixture_SK)
         return record
 
     def state_dict(self) -> dict[str, Any]:
@@ -236,6 +251,14 @@ class CreditAssigner:
         features = [score.turns for score in reference if score.turns is not None]
         assert len(features) == len(lesson.trajectories), "the reference pass returned no hidden states"
         return features
+
+
+def _ratio_of_some(evidence: Evidence, rows: Sequence[int], gap: Sequence[Tensor]) -> dict[str, float | None]:
+    log_ratio_NT, scored_N = torch.zeros(evidence.mask_NT.shape), torch.zeros(len(evidence.group_N), dtype=torch.bool)
+    for row, gap_T in zip(rows, gap, strict=True):
+        log_ratio_NT[row, : len(gap_T)] = -gap_T
+        scored_N[row] = True
+    return describe_ratio(log_ratio_NT, evidence, scored_N)
 
 
 def _join(features: Sequence[TurnFeatures], name: str) -> Tensor:

@@ -3,15 +3,19 @@
 Legend: N trajectories, T positions, S turns of all trajectories.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from geartrain.algorithms.credit_scores import rank_correlation
-from geartrain.algorithms.evidence import Evidence
+from geartrain.algorithms.evidence import Evidence, Settings
+from geartrain.algorithms.grains import Grain
 from geartrain.algorithms.masked import masked_mean
 from geartrain.algorithms.recipe import Credit
 from geartrain.algorithms.returns import later_returns
+from geartrain.algorithms.weighing import granularity_of
 
 DISCOUNT = 0.9
 """Per turn, of the rewards that come later: low looks at the next turn alone, 1 at all that are left."""
@@ -21,8 +25,9 @@ def describe_weights(credit: Credit, evidence: Evidence) -> dict[str, float | No
     """Return the distribution of W over tokens, and what W and A * W of a turn go with (Spearman, over turns).
 
     `credit_later`: A * W against the discounted step rewards of the turns that follow. `weight_advantage` and
-    `weight_reward`: W against the trajectory's advantage, and against the turn's own step reward. None where there is
-    nothing to rank.
+    `weight_reward`: W against the trajectory's advantage, and against the turn's own step reward. With a teacher that
+    weighs also `weight_ratio_better` and `weight_ratio_worse`: W against the ratio to it (`describe_ratio`), where the
+    advantage is above 0, and below. None where there is nothing to rank.
     """
     weights = credit.weight_NT.detach()[evidence.mask_NT]  # a leak is refused by `watch`, not tripped over here
     low, middle, high = np.quantile(weights.numpy(), (0.05, 0.5, 0.95)).tolist()
@@ -47,7 +52,70 @@ def describe_weights(credit: Credit, evidence: Evidence) -> dict[str, float | No
         "credit_later": goes_with(credit_S, _later(rewards_S, evidence.row_S)),
         "weight_advantage": goes_with(weight_S, evidence.advantage_N[evidence.row_S]),
         "weight_reward": goes_with(weight_S, rewards_S),
+        **_teacher(weight_S, evidence),
     }
+
+
+def describe_ratio(log_ratio_NT: Tensor, evidence: Evidence, scored_N: Tensor | None = None) -> dict[str, float | None]:
+    """Return mean and standard deviation over turns of the policy's probability over its teacher's.
+
+    A turn's ratio is exp of the mean log ratio of its tokens: a product would grow with the length. 1 is no difference;
+    a spread below 0.1 leaves a method nothing to weigh by (GEAR-94).
+
+    Args:
+        log_ratio_NT: log policy - log teacher at each sampled id.
+        evidence: of the same trajectories.
+        scored_N: bool, trajectories that the teacher has scored; None: all.
+    """
+    log_ratio_P = _turn_ratios(log_ratio_NT, evidence, scored_N)[0]
+    if not len(log_ratio_P):
+        return {"teacher_ratio": None, "teacher_ratio_spread": None}
+    ratio_P = log_ratio_P.double().exp()
+    return {"teacher_ratio": float(ratio_P.mean()), "teacher_ratio_spread": float(ratio_P.std(correction=0))}
+
+
+def describe_grains(grains: Mapping[str, Grain], evidence: Evidence) -> dict[str, float]:
+    """Return mean and variance over trained tokens of what each grain says before it is standardised (GEAR-44)."""
+    found = {}
+    for name, grain in grains.items():
+        raw = grain.raw(evidence)[evidence.mask_NT].double()
+        found |= {f"raw_{name}_mean": float(raw.mean()), f"raw_{name}_variance": float(raw.var(correction=0))}
+    return found
+
+
+def describe_mixture(mixture_SK: Tensor) -> dict[str, float]:
+    """Return how far the grains' weights are from even, root mean square over turns and grains; 0 is even."""
+    return {"mixture_spread": float((mixture_SK - 1.0 / mixture_SK.shape[1]).square().mean().sqrt())}
+
+
+def describe_granularity(evidence: Evidence, settings: Settings) -> dict[str, float]:
+    """Return mean and standard deviation over trained tokens of g, 1 coarsest; nothing of a method without."""
+    source = str(settings.get("granularity", "none"))
+    if source == "none":
+        return {}
+    coarse = granularity_of(evidence, source)[evidence.mask_NT]
+    return {"granularity": float(coarse.mean()), "granularity_spread": float(coarse.std(correction=0))}
+
+
+def _teacher(weight_S: Tensor, evidence: Evidence) -> dict[str, float | None]:
+    if evidence.teacher is None:
+        return {}
+    scored_N, log_ratio_NT = evidence.teacher.scored_N, evidence.logprob_NT - evidence.teacher.logprob_NT
+    log_ratio_P, where_S = _turn_ratios(log_ratio_NT, evidence, scored_N)
+    advantage_P, weight_P = evidence.advantage_N[evidence.row_S][where_S], weight_S[where_S]
+    ranked = {
+        f"weight_ratio_{name}": rank_correlation(weight_P[side_P].numpy(), log_ratio_P[side_P].numpy())
+        for name, side_P in (("better", advantage_P > 0), ("worse", advantage_P < 0))
+    }
+    return {**ranked, **describe_ratio(log_ratio_NT, evidence, scored_N)}
+
+
+def _turn_ratios(log_ratio_NT: Tensor, evidence: Evidence, scored_N: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the mean log ratio of every turn that was scored, and which turns these are."""
+    where_NT = evidence.mask_NT if scored_N is None else evidence.mask_NT & evidence.broadcast(scored_N)
+    turn_NT = torch.where(where_NT, evidence.turn_NT, -1)
+    where_S = turn_means(where_NT.float(), turn_NT, len(evidence.row_S)) > 0
+    return turn_means(log_ratio_NT, turn_NT, len(evidence.row_S))[where_S], where_S
 
 
 def turn_means(value_NT: Tensor, turn_NT: Tensor, turns: int) -> Tensor:

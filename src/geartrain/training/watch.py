@@ -97,6 +97,8 @@ def alarms(history: Sequence[Mapping[str, Any]]) -> list[str]:
         "turns": validity.length_drift("turns", _column(history, "turns")),
         "tokens": validity.length_drift("tokens", _column(history, "tokens")),
         "entropy": validity.entropy_drift(_column(history, "entropy")),
+        "mixture": validity.stuck_mixture(_column(history, "mixture_spread")),
+        "granularity": validity.stuck_granularity(_column(history, "granularity_spread")),
     }
     return [f"{name}: {reason}" for name, reason in found.items() if reason is not None]
 

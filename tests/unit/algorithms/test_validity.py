@@ -93,3 +93,17 @@ def test_entropies_are_compared_with_the_start(now, kind):
     reason = validity.entropy_drift([0.3] * WINDOW + [0.3 * now] * WINDOW)
     assert reason is None if kind is None else kind in reason
     assert validity.entropy_drift([0.0] * 2 * WINDOW) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "limit"),
+    [
+        (validity.stuck_mixture, validity.STUCK_EVEN),
+        (validity.stuck_granularity, validity.STUCK_GRANULARITY),
+    ],
+)
+def test_credit_is_stuck_after_enough_iterations_in_a_row(rule, limit):
+    stuck = [0.5 * limit] * INERT_ITERATIONS
+    assert rule(stuck[1:]) is None
+    assert rule([*stuck, limit]) is None
+    assert f"the last {INERT_ITERATIONS} iterations" in rule([limit, *stuck])

@@ -81,6 +81,14 @@ def test_every_recipe_trains_and_reports(tmp_path, recipe, monkeypatch):
     assert (last["weight_spread"] > 0) is (RECIPES[recipe].weigh is not None)
     grains = sum(value for name, value in last.items() if name.startswith("grain_"))
     assert grains == pytest.approx(1.0 if RECIPES[recipe].learns_mixture else 0.0)
+    own = RECIPES[recipe]
+    assert {f"raw_{name}_mean" for name in own.grains} == {name for name in last if name.endswith("_mean")} - {
+        "ratio_mean"
+    }
+    told = own.learns_mixture or (own.weigh is not None and own.teacher != "none")
+    assert (last.get("teacher_ratio") is not None) is told
+    weighs = own.weighs_by_past_self or own.teacher in ("privileged", "siblings")
+    assert ("weight_ratio_better" in last) is (own.weigh is not None and weighs)
     if trainer.best.iteration == 0:  # the best was the start
         assert torch.equal(trainer.policy.model.get_output_embeddings().weight, before)
 

@@ -190,8 +190,30 @@ def test_every_alarm_has_a_meaning_for_the_report():
     start = {"turns": 4.0, "tokens": 100.0, "entropy": 0.5, "invalid_calls": 0.0, "successes": 30, "zero_tool_share": 0}
     now = {"turns": 9.0, "tokens": 300.0, "entropy": 0.01, "invalid_calls": 0.9, "successes": 30, "zero_tool_share": 1}
     now |= {"val_sampled": 0.0, "val_greedy": 0.0}
+    for record in (start, now):
+        record |= {"mixture_spread": 0.0, "granularity_spread": 0.0}
     history = [{**start, "start_val_sampled": 0.5, "start_val_greedy": 0.5}, start, start, now, now, now]
     assert [alarm.partition(":")[0] for alarm in alarms(history)] == list(ALARMS)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "alarm"),
+    [
+        ("gear_a", {"grain_learning_rate": 1e-12}, "mixture: the grains' weights were even"),
+        ("gear_b", {"granularity": "learned"}, "granularity: granularity told no turn from another"),
+    ],
+)
+def test_credit_that_is_stuck_is_an_alarm(name, settings, alarm, tmp_path):
+    config = make_config(iterations=INERT_ITERATIONS, validate_every=99, settings={name: settings})
+    trainer = _trainer(tmp_path, name, config, make_policy())
+    if trainer.assigner.granularity is not None:
+        trainer.assigner.granularity.network.requires_grad_(False)
+        for weight in trainer.assigner.granularity.network.parameters():
+            weight.zero_()
+        trainer.assigner.granularity.fit = lambda *_: 0.0
+    *before, last = [record["alarms"] for record in trainer.run()]
+    assert [told for told in last if told.startswith(alarm)]
+    assert not [told for early in before for told in early if told.startswith(alarm)]
 
 
 def _validations(*shares):
