@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from geartrain.stages.evaluation import EVALUATED
 from geartrain.stages.stage import FOLDERS, home
 from geartrain.study.curves import Curve, learning_curve
 from geartrain.study.exact import CreditMoment, read_phases, score_moments
+from geartrain.study.outcomes import MOMENTS, Numbers, read_credit, score_outcomes
 from geartrain.study.run import OWN, is_finished
 from geartrain.study.schema import Cell, Plan
 from geartrain.training.watch import alarms
@@ -30,8 +31,14 @@ BEHAVIOUR = ("steps", "invalid_calls", "redundant_calls", "key_steps", "zero_too
 TRAINING = (
     *("entropy_early", "entropy_middle", "entropy_late", "entropy", "kl", "credit_later"),
     *("weight_spread", "weight_p05", "weight_p95", "weight_advantage", "weight_reward"),
+    *("weight_ratio_better", "weight_ratio_worse", "teacher_ratio", "teacher_ratio_spread"),
 )
 """Of the history; the mean of the iterations that have it."""
+PHASES = ("plan_success", "do_success")
+"""Of the history, as curves."""
+CRITIC = ("correlation", "correlation_contrast", "correlation_outcome", "correlation_shuffled")
+"""Metrics of the stage `critic`, as `training.critic.judge_critic` defines them; the last of a critic that was trained
+on shuffled labels."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,13 @@ class CellResult:
     """Names of the alarms that were raised at any time of the training, see `training.watch.alarms`."""
     code: str
     """Digest of the code that made it."""
+    critic: Numbers = field(default_factory=dict)
+    """How the sibling critic that all variants share does on held-out tasks. This and what follows is empty of a cell
+    that was recorded before it was measured."""
+    outcomes: Mapping[str, Mapping[str, Numbers]] = field(default_factory=dict)
+    """"before" and "after" -> "success" and "failure" -> how turns were credited, see `outcomes.score_outcomes`."""
+    phase_curves: Mapping[str, Curve] = field(default_factory=dict)
+    """Success by phase over the training; only of environments with phases."""
 
 
 def collect(plan: Plan) -> list[CellResult]:
@@ -91,7 +105,15 @@ def read_cell(folder: Path, cell: Cell, curve_name: str) -> CellResult:
         seconds=_seconds(folder),
         alarms=_alarms(history),
         code=made.code,
+        critic=_critic(folder),
+        outcomes={moment: score_outcomes(read_credit(folder, moment)) for moment in MOMENTS},
+        phase_curves={name: curve for name in PHASES if (curve := learning_curve(history, name)) is not None},
     )
+
+
+def _critic(folder: Path) -> dict[str, float | None]:
+    metrics = read_manifest(folder / FOLDERS["critic"]).metrics
+    return {name: metrics[name] for name in CRITIC if name in metrics}
 
 
 def _alarms(history: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from geartrain.algorithms import statistics
-from geartrain.study.collect import BEHAVIOUR, TRAINING, CellResult, Measure
+from geartrain.rollouts.suite import DECODINGS
+from geartrain.study.collect import BEHAVIOUR, CRITIC, PHASES, TRAINING, CellResult, Measure
 from geartrain.study.curves import Curve, area, band, median_steps, steps_to, value_at
 from geartrain.study.floors import warnings
+from geartrain.study.outcomes import OUTCOMES, Numbers
 from geartrain.study.schema import Plan
 
 Table = dict[str, Any]
@@ -51,6 +53,7 @@ def results(plan: Plan, found: Sequence[CellResult], missing: Mapping[str, str])
             "control_level": _round(level),
             "variants": {name: _variant(cells, end, study.reach, level) for name, cells in by_variant.items()},
             "warnings": warnings(here, study.control),
+            "critic": _critic(here),
             "comparisons": _comparisons(here, study.control, list(study.variants), end),
         }
     return {
@@ -71,7 +74,7 @@ def _cell(result: CellResult) -> Table:
         "environment": result.cell.environment,
         "seed": result.cell.seed,
         "variant": result.cell.variant,
-        "curve": {"environment_steps": list(result.curve.x), "success": _round(list(result.curve.y))},
+        "curve": _curve(result.curve),
         "environment_steps": result.environment_steps,
         "episodes": result.episodes,
         "kept_iteration": result.kept_iteration,
@@ -89,9 +92,16 @@ def _cell(result: CellResult) -> Table:
             for moment, found in result.credit.items()
         },
         "phases": _round(dict(result.phases)),
+        "phase_curves": {name: _curve(curve) for name, curve in result.phase_curves.items()},
+        "outcomes": _round(result.outcomes),
+        "critic": _round(result.critic),
         "seconds": result.seconds,
         "alarms": list(result.alarms),
     }
+
+
+def _curve(curve: Curve) -> Table:
+    return {"environment_steps": list(curve.x), "success": _round(list(curve.y))}
 
 
 def _variant(cells: Sequence[CellResult], end: float, reach: Sequence[float], control_level: float | None) -> Table:
@@ -117,15 +127,64 @@ def _variant(cells: Sequence[CellResult], end: float, reach: Sequence[float], co
             "_".join(m): _over_seeds([_level(cell, m) for cell in cells if m in cell.success]) for m in measures
         },
         "behaviour": {name: _known_mean([cell.behaviour[name] for cell in cells]) for name in BEHAVIOUR},
-        "training": {name: _known_mean([cell.training[name] for cell in cells]) for name in TRAINING},
+        "training": {name: _known_mean([cell.training.get(name) for cell in cells]) for name in TRAINING},
         "credit": _credit(cells),
         "phases": {
             name: _known_mean([cell.phases.get(name) for cell in cells])
             for name in sorted({name for cell in cells for name in cell.phases})
         },
+        "phase_bands": {
+            name: asdict(band(known))
+            for name in PHASES
+            if (known := [cell.phase_curves[name] for cell in cells if name in cell.phase_curves])
+        },
+        "outcomes": _outcomes(cells),
+        "paraphrase_drop": {decoding: _drop(cells, decoding) for decoding in DECODINGS},
         "alarms": dict(sorted(Counter(name for cell in cells for name in cell.alarms).items())),
         "seconds": round(fmean(cell.seconds for cell in cells), 1),
     }
+
+
+def _drop(cells: Sequence[CellResult], decoding: str) -> Table | None:
+    """Return what asking in other words costs: `paraphrase` minus the `test` task that it rewords, over (seed, task).
+
+    A reworded task keeps the number in its id; None where no cell has both.
+    """
+    test, paraphrase = [], []
+    for cell in cells:
+        asked = {_number(name): share for name, share in cell.success.get(("test", decoding), {}).items()}
+        for name, share in cell.success.get(("paraphrase", decoding), {}).items():
+            if _number(name) in asked:
+                test.append(asked[_number(name)])
+                paraphrase.append(share)
+    return _gain(test, paraphrase) if test else None
+
+
+def _number(task_id: str) -> str:
+    return task_id.partition("-")[2].partition("-")[0]
+
+
+def _critic(cells: Sequence[CellResult]) -> Table:
+    """Return the sibling critic's correlations over seeds; all variants of a seed share one."""
+    by_seed = {cell.cell.seed: cell.critic for cell in cells if cell.critic}
+    known = {name: [value for one in by_seed.values() if (value := one.get(name)) is not None] for name in CRITIC}
+    return {name: _over_seeds(values) for name, values in known.items() if values}
+
+
+def _outcomes(cells: Sequence[CellResult]) -> Table:
+    """Average how successes and failures are credited over the seeds: moment -> outcome -> numbers."""
+    found: Table = {}
+    for moment in sorted({moment for cell in cells for moment in cell.outcomes}):
+        seen: dict[str, list[Numbers]] = {name: [] for name in OUTCOMES}
+        for cell in cells:
+            for name, numbers in cell.outcomes.get(moment, {}).items():
+                seen[name].append(numbers)
+        found[moment] = {
+            outcome: {name: _known_mean([one[name] for one in many]) for name in sorted(many[0])}
+            for outcome, many in seen.items()
+            if many
+        }
+    return found
 
 
 def _mean_curve(curves: Sequence[Curve]) -> Curve:

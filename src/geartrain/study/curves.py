@@ -24,11 +24,15 @@ class Curve:
         return self.x[-1]
 
 
+OF_TRAINING = ("success", "plan_success", "do_success")
+"""Measured on the episodes that an iteration trains on."""
+
+
 def learning_curve(history: Sequence[Mapping[str, Any]], name: str) -> Curve | None:
     """Return a curve of the policy's history; None where it was never measured.
 
-    `val_*` is measured after an iteration's update, and once before the first; `success` is that of the episodes that
-    the iteration trains on, so it belongs to the policy before the update.
+    `val_*` is measured after an iteration's update, and once before the first; what is of the training episodes belongs
+    to the policy before the update.
     """
     points: list[tuple[float, float]] = []
     steps = 0.0
@@ -37,7 +41,7 @@ def learning_curve(history: Sequence[Mapping[str, Any]], name: str) -> Curve | N
             points.append((0.0, start))
         before, steps = steps, steps + record["environment_steps"]
         if record.get(name) is not None:
-            points.append((before if name == "success" else steps, record[name]))
+            points.append((before if name in OF_TRAINING else steps, record[name]))
     return Curve(*(tuple(float(p[axis]) for p in points) for axis in (0, 1))) if points else None
 
 

@@ -6,7 +6,6 @@ advantages are those of the policy that played, as far as the counts of the same
 siblings show it (`replay.estimated_policy`).
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +22,9 @@ from geartrain.environments.twophase.phases import score_phases
 from geartrain.environments.twophase.replay import estimated_policy, exact_steps, trace
 from geartrain.rollouts.collect import Limits
 from geartrain.stages.stage import FOLDERS
+from geartrain.study.outcomes import MOMENTS, read_credit
 from geartrain.trajectory import ToolCall, ToolResult, read_trajectories
 
-MOMENTS = ("before", "after")
 KEY_STAKE = 0.1
 """Probability of success that hangs on a choice from which a step is a key step."""
 LOOKED_AT = 2
@@ -72,8 +71,7 @@ def score_moments(folder: Path, config: Config) -> dict[str, CreditMoment]:
     limits = Limits.of(config)
     found = {}
     for moment in MOMENTS:
-        text = (folder / FOLDERS["policy"] / f"credit_{moment}.jsonl").read_text("utf-8")
-        found[moment] = score_records([json.loads(line) for line in text.splitlines()], tasks, limits)
+        found[moment] = score_records(read_credit(folder, moment), tasks, limits)
     return found
 
 

@@ -80,6 +80,9 @@ def _record(result: CellResult) -> Record:
         "variant": result.cell.variant,
         "code": result.code,
         "curve": asdict(result.curve),
+        "critic": dict(result.critic),
+        "outcomes": {moment: dict(found) for moment, found in result.outcomes.items()},
+        "phase_curves": {name: asdict(curve) for name, curve in result.phase_curves.items()},
         "environment_steps": result.environment_steps,
         "episodes": result.episodes,
         "kept_iteration": result.kept_iteration,
@@ -111,11 +114,19 @@ def _result(record: Mapping[str, Any], cell: Cell) -> CellResult:
     )
     return CellResult(
         cell=cell,
-        curve=Curve(tuple(record["curve"]["x"]), tuple(record["curve"]["y"])),
+        curve=_curve(record["curve"]),
         success={_measure(name): tasks for name, tasks in record["success"].items()},
         credit=credit,
+        # of a record that is older than they are: not known
+        critic=record.get("critic", {}),
+        outcomes=record.get("outcomes", {}),
+        phase_curves={name: _curve(curve) for name, curve in record.get("phase_curves", {}).items()},
         **{name: record[name] for name in simple},
     )
+
+
+def _curve(record: Mapping[str, Sequence[float]]) -> Curve:
+    return Curve(tuple(record["x"]), tuple(record["y"]))
 
 
 def _measure(name: str) -> tuple[str, str]:

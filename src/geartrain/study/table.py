@@ -5,7 +5,10 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-Table = Mapping[str, Any]
+from geartrain.rollouts.suite import DECODINGS
+from geartrain.study.credit_tables import exact_credit, outcomes, phases, weights
+from geartrain.study.markdown import Table, interval, number, points, spread, table
+
 MAIN = "test_sampled"
 OTHERS = ("test_greedy", "paraphrase_sampled", "paraphrase_greedy", "ood_sampled", "ood_greedy")
 BEHAVIOUR = {
@@ -20,12 +23,7 @@ TRAINING = {
     "entropy_early": "entropy early",
     "entropy_middle": "entropy middle",
     "entropy_late": "entropy late",
-    "weight_p05": "weight, 5 %",
-    "weight_p95": "weight, 95 %",
-    "credit_later": "credit with later reward",
 }
-SCORES = ("rank_correlation", "sign_agreement", "key_recall", "weight", "credited", "granularity", "coarser")
-PHASES = ("plan_success", "do_success", "entropy_plan", "entropy_do")
 NOTES = """\
 - Success is that of the weights that were best on `val`; area and steps are those of the learning curve.
 - Over tasks: every (seed, task) is a pair; it says whether these trained models differ. Over seeds: every seed is a
@@ -39,6 +37,11 @@ NOTES = """\
 - Alarms: in how many seeds each was raised during training: held_out (success on `val` halved), tools (calls that no
   tool takes), zero_tool (successes without one), turns and tokens (length), entropy; mixture (weights of grains stay
   even), granularity (the same for all turns).
+- Paraphrase against test: points that the same tasks lose when asked in other words, over (seed, task).
+- Weights in training: quantiles of W over tokens; Spearman over turns of W with the trajectory's advantage, the turn's
+  own reward and the ratio policy / teacher (where the advantage is above 0, and below), and of A x W with later reward.
+- Credit of successes and failures: of siblings that differ in reward. Largest: mean over episodes of the largest weight
+  of a turn; where siblings part: mean weight of turns in which they stood in the same state and did different things.
 - Planning coarser: the probability that a planning turn has a higher granularity than a doing turn; 0.5 is chance.
 - Area: mean height of the learning curve over the environment steps that every cell has played."""
 
@@ -61,7 +64,7 @@ def markdown(results: Table) -> str:
             "## Not finished",
             "\n".join(f"- `{cell}`: {' '.join(why.split())}" for cell, why in results["missing"].items()),
         ]
-    sizes = ", ".join(f"{tasks} tasks {_points(value)}" for tasks, value in results["detectable"].items())
+    sizes = ", ".join(f"{tasks} tasks {points(value)}" for tasks, value in results["detectable"].items())
     detectable = (
         f"- A paired comparison of one run each, with one task in four changing its outcome, could see: {sizes} points."
     )
@@ -101,10 +104,10 @@ def _environment(name: str, environment: Table, study: Table) -> Iterator[str]:
         [
             f"`{v}`",
             str(len(row["seeds"])),
-            _range(row["success"].get(MAIN)),
+            spread(row["success"].get(MAIN)),
             _gain(compared.get(MAIN, {}).get(v), "over_tasks"),
             _gain(compared.get(MAIN, {}).get(v), "over_seeds"),
-            _range(row["area"]),
+            spread(row["area"]),
             _gain(compared["area"].get(v), "over_seeds"),
             *(_steps(row, level, environment, control) for level in levels),
             _steps_to_control(row, environment, control),
@@ -113,50 +116,35 @@ def _environment(name: str, environment: Table, study: Table) -> Iterator[str]:
         ]
         for v, row in variants.items()
     ]
-    yield _table(head, rows)
+    yield table(head, rows)
     yield "### Other splits: success, and points over the control by tasks"
     measures = [m for m in OTHERS if any(m in row["success"] for row in variants.values())]
     rows = [
-        [f"`{v}`", *(_level_and_gain(row, compared.get(m, {}).get(v), m) for m in measures)]
+        [
+            f"`{v}`",
+            *(_level_and_gain(row, compared.get(m, {}).get(v), m) for m in measures),
+            *(interval(row["paraphrase_drop"][decoding]) for decoding in DECODINGS),
+        ]
         for v, row in variants.items()
     ]
-    yield _table(["variant", *(m.replace("_", ", ") for m in measures)], rows)
+    dropped = [f"paraphrase against test, {decoding}" for decoding in DECODINGS]
+    yield table(["variant", *(m.replace("_", ", ") for m in measures), *dropped], rows)
     yield "### How the agent works"
     head = ["variant", *BEHAVIOUR.values(), *TRAINING.values(), "alarms"]
     rows = [
         [
             f"`{v}`",
-            *(_number(row["behaviour"][k]) for k in BEHAVIOUR),
-            *(_number(row["training"][k]) for k in TRAINING),
+            *(number(row["behaviour"][k]) for k in BEHAVIOUR),
+            *(number(row["training"][k]) for k in TRAINING),
             ", ".join(f"{name} {count}/{len(row['seeds'])}" for name, count in row["alarms"].items()),
         ]
         for v, row in variants.items()
     ]
-    yield _table(head, rows)
-    if any(row["phases"] for row in variants.values()):
-        yield "### Planning and doing, in the sampled test episodes"
-        rows = [[f"`{v}`", *(_number(row["phases"].get(k)) for k in PHASES)] for v, row in variants.items()]
-        yield _table(["variant", *(k.replace("_", ": ") for k in PHASES)], rows)
-    if any(row["credit"] for row in variants.values()):
-        yield "### Credit of single turns against their exact advantage"
-        head = ["variant", "when", "phase", "turns", "rank", "sign", "key steps", "weight", "turns with credit"]
-        head += ["granularity", "planning coarser"]
-        yield _table(head, _credit(variants))
-
-
-def _credit(variants: Mapping[str, Table]) -> list[list[str]]:
-    return [
-        [
-            f"`{v}`",
-            moment,
-            phase,
-            f"{score['steps'] or 0:.0f}",
-            *(_number(score[k]) for k in SCORES),
-        ]
-        for v, row in variants.items()
-        for moment, phases in sorted(row["credit"].items(), reverse=True)
-        for phase, score in phases.items()
-    ]
+    yield table(head, rows)
+    yield from weights(variants)
+    yield from phases(variants)
+    yield from outcomes(variants, environment.get("critic", {}))
+    yield from exact_credit(variants)
 
 
 def _flat(table: Table, variant: str, results: Table) -> dict[str, Any]:
@@ -181,8 +169,16 @@ def _flat(table: Table, variant: str, results: Table) -> dict[str, Any]:
     flat.update({f"training_{name}": value for name, value in row["training"].items()})
     flat |= {f"alarms_{name}": count for name, count in row["alarms"].items()}
     flat.update(row["phases"])
-    for moment, phases in row["credit"].items():
-        for phase, score in phases.items():
+    for name, found in row["phase_bands"].items():
+        flat |= {f"training_{name}_first": found["mean"][0], f"training_{name}_last": found["mean"][-1]}
+    for decoding, drop in row["paraphrase_drop"].items():
+        flat |= {f"paraphrase_drop_{decoding}_{key}": drop[key] for key in ("estimate", "low", "high") if drop}
+    flat |= {f"critic_{name}": found["mean"] for name, found in table["critic"].items()}
+    for moment, by_outcome in row["outcomes"].items():
+        for outcome, numbers in by_outcome.items():
+            flat |= {f"{outcome}_{moment}_{key}": value for key, value in numbers.items()}
+    for moment, by_phase in row["credit"].items():
+        for phase, score in by_phase.items():
             flat.update({f"credit_{moment}_{phase}_{key}": value for key, value in score.items()})
     return {name: "" if value is None else value for name, value in flat.items()}
 
@@ -212,50 +208,17 @@ def _gain(row: Table | None, unit: str) -> str:
     if not gain:
         return ""
     seen = gain["minimum_detectable_effect"]
-    could = "" if seen is None else f", could see {_points(seen)}"
-    interval = f"[{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
-    return f"{100 * gain['estimate']:+.1f} {interval}, p {gain['p_holm']:.3f}{could}"
+    could = "" if seen is None else f", could see {points(seen)}"
+    return f"{interval(gain)}, p {gain['p_holm']:.3f}{could}"
 
 
 def _level_and_gain(row: Table, compared: Table | None, measure: str) -> str:
     level = row["success"].get(measure)
     if level is None:
         return ""
-    gain = (compared or {}).get("over_tasks")
-    if not gain:
-        return f"{100 * level['mean']:.1f} %"
-    interval = f"[{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
-    return f"{100 * level['mean']:.1f} %, {100 * gain['estimate']:+.1f} {interval}"
-
-
-def _range(value: Table | None) -> str:
-    if value is None:
-        return ""
-    if value["deviation"] is None:
-        return f"{100 * value['mean']:.1f} %"
-    return f"{100 * value['mean']:.1f} % ({100 * value['low']:.1f} to {100 * value['high']:.1f})"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _points(value: float) -> str:
-    return f"{100 * value:.1f}"
+    gain = interval((compared or {}).get("over_tasks"))
+    return f"{100 * level['mean']:.1f} %" + (f", {gain}" if gain else "")
 
 
 def _listed(values: Sequence[Any]) -> str:
     return ", ".join(map(str, values))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table with aligned columns, so that it reads as text too."""
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    padded = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-    padded.insert(1, " | ".join("-" * width for width in widths))
-    return "\n".join(f"| {line} |" for line in padded)

@@ -76,7 +76,7 @@ def describe_ratio(log_ratio_NT: Tensor, evidence: Evidence, scored_N: Tensor | 
 
 def describe_grains(grains: Mapping[str, Grain], evidence: Evidence) -> dict[str, float]:
     """Return mean and variance over trained tokens of what each grain says before it is standardised (GEAR-44)."""
-    found = {}
+    found: dict[str, float] = {}
     for name, grain in grains.items():
         raw = grain.raw(evidence)[evidence.mask_NT].double()
         found |= {f"raw_{name}_mean": float(raw.mean()), f"raw_{name}_variance": float(raw.var(correction=0))}

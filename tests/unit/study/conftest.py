@@ -9,6 +9,7 @@ import yaml
 
 from geartrain.algorithms.credit_scores import score_by_phase
 from geartrain.study.collect import BEHAVIOUR, TRAINING, CellResult
+from geartrain.study.credit_tables import CREDITED
 from geartrain.study.curves import Curve
 from geartrain.study.exact import CreditMoment
 from geartrain.study.schema import Cell, Plan, load_study
@@ -70,6 +71,9 @@ def make_result() -> Callable[..., CellResult]:
             seconds=30.0,
             alarms=["tools"] if end < 0.5 else [],
             code="c0de",
+            critic={"correlation": 0.5, "correlation_contrast": None},
+            outcomes={"before": {"failure": dict.fromkeys(("turns", *CREDITED), 0.125)}},
+            phase_curves={"plan_success": Curve((0.0, 50.0), (0.25, end))},
         )
 
     return make

@@ -5,6 +5,7 @@ import io
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -106,6 +107,58 @@ def test_the_csv_has_a_row_per_environment_and_variant(found: dict) -> None:
     ]
     assert (rows[0]["steps_to_0.95"], rows[1]["test_sampled_over_tasks_estimate"]) == ("", "0.5")
     assert rows[1]["credit_after_all_rank_correlation"] == "1.0"
+
+
+def test_what_other_words_cost_is_paired_with_the_very_task_that_is_reworded(plan: Plan, make_result: Make) -> None:
+    def cell(variant: str, seed: int, **reworded: float) -> CellResult:
+        made = make_result(variant, seed, "")
+        test = {"test-0000-a": 1.0, "test-0001-b": 0.5, "test-0002-c": 0.0}
+        asked = {name.replace("_", "-"): share for name, share in reworded.items()}
+        return replace(made, success={("test", "sampled"): test, ("paraphrase", "sampled"): asked})
+
+    cells = [cell("plain", seed, paraphrase_0001_x=0.0, paraphrase_0000_y=0.5) for seed in (0, 1)]
+    cells.append(cell("moved", 0, other_words=1.0))
+    found = results(plan, cells, {})
+    plain, moved = (found["environments"]["twophase"]["variants"][name] for name in ("plain", "moved"))
+    assert (plain["paraphrase_drop"]["sampled"]["estimate"], plain["paraphrase_drop"]["sampled"]["pairs"]) == (-0.5, 4)
+    assert plain["paraphrase_drop"]["greedy"] is moved["paraphrase_drop"]["sampled"] is None
+    (row,) = [line for line in _section(markdown(found), "Other splits") if line.startswith("| `plain`")]
+    assert "-50.0 [" in row
+    rows = list(csv.DictReader(io.StringIO(csv_text(found))))
+    assert [row["paraphrase_drop_sampled_estimate"] for row in rows[:2]] == ["-0.5", ""]
+
+
+def _section(text: str, title: str) -> list[str]:
+    return text.split(f"### {title}")[1].split("###")[0].splitlines()
+
+
+def test_how_credit_was_given_is_told_and_unknown_of_cells_that_are_older(plan: Plan, make_result: Make) -> None:
+    new = replace(make_result("plain", 0, "01"), training={"weight_advantage": 0.25, "weight_ratio_worse": -0.75})
+    old = replace(make_result("moved", 0, "01"), training={"kl": 0.5}, critic={}, outcomes={}, phase_curves={})
+    found = results(plan, [new, old], {})
+    here = found["environments"]["twophase"]
+    assert here["critic"] == {"correlation": {"mean": 0.5, "low": 0.5, "high": 0.5, "deviation": None}}
+    assert here["variants"]["plain"]["phase_bands"]["plan_success"]["mean"][-1] == 0.8
+    assert here["variants"]["moved"]["phase_bands"] == here["variants"]["moved"]["outcomes"] == {}
+    text = markdown(found)
+    plain, moved = _section(text, "Weights in training")[4:6]
+    assert [cell.strip() for cell in plain.split("|")[4:8]] == ["0.25", "", "", "-0.75"]
+    assert set(moved.replace("`moved`", "")) == {"|", " "}
+    assert "| 25.0 to 80.0 % " in _section(text, "Planning and doing")[4]
+    credited = _section(text, "Credit of successes")
+    assert credited[2] == "Correlation of the sibling critic on held-out tasks, times 100: 50.0 with its labels."
+    assert [line[:9] for line in credited if line.startswith("| `")] == ["| `plain`"]
+    rows = list(csv.DictReader(io.StringIO(csv_text(found))))
+    names = (
+        "training_plan_success_last",
+        "training_weight_ratio_worse",
+        "failure_before_parting",
+        "critic_correlation",
+    )
+    assert [[row[name] for name in names] for row in rows[:2]] == [
+        ["0.8", "-0.75", "0.125", "0.5"],
+        ["", "", "", "0.5"],
+    ]
 
 
 def test_the_picture_has_a_panel_per_variant_and_names_both_lines(found: dict) -> None:

@@ -16,6 +16,8 @@ def test_validation_belongs_to_the_policy_after_the_update_and_training_to_the_o
     assert learning_curve(HISTORY, "val_sampled") == Curve((0.0, 180.0, 300.0), (0.2, 0.4, 0.6))
     assert learning_curve(HISTORY, "success") == Curve((0.0, 100.0, 180.0, 200.0), (0.25, 0.3, 0.5, 0.6))
     assert learning_curve(HISTORY, "val_greedy") is None
+    phases = [{"environment_steps": 10, "plan_success": 0.25}, {"environment_steps": 10}]
+    assert learning_curve([*phases, *phases], "plan_success") == Curve((0.0, 20.0), (0.25, 0.25))
 
 
 CURVE = Curve((0.0, 100.0, 300.0), (0.2, 0.4, 0.8))

@@ -12,7 +12,7 @@ from geartrain.study import run
 from geartrain.study.collect import CellResult
 from geartrain.study.records import read_records, write_record
 from geartrain.study.report import write_results
-from geartrain.study.schema import Plan, load_study
+from geartrain.study.schema import Cell, Plan, load_study
 
 Make = Callable[..., CellResult]
 
@@ -27,6 +27,14 @@ def test_a_record_reads_back_as_it_was(plan: Plan, make_result: Make, tmp_path: 
     _written(plan, made, tmp_path / "kept")
     assert list(read_records([tmp_path / "kept"], plan).values()) == [made[1], made[0]]
     assert read_records([tmp_path / "kept/cells"], plan).keys() == {result.cell for result in made}
+
+
+def test_a_record_that_is_older_than_a_metric_reads_as_not_known(plan: Plan, make_result: Make, tmp_path: Path) -> None:
+    path = write_record(tmp_path, make_result("plain", 0, "01"), plan.config(Cell("twophase", 0, "plain")))
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in record.items() if k not in ("critic", "outcomes", "phase_curves")}))
+    (old,) = read_records([tmp_path], plan).values()
+    assert (old.critic, old.outcomes, old.phase_curves) == ({}, {}, {})
 
 
 def test_results_of_records_are_those_of_the_cells(plan: Plan, make_result: Make, tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_paraphrases_ask_the_same_in_other_words(tasks: Tasks) -> None:
     by_id = {task.task_id: task for task in tasks["test"]}
     for task in tasks["paraphrase"]:
         source = by_id[task.spec["source"]]
+        assert task.task_id.split("-")[1] == source.task_id.split("-")[1]  # a study pairs them by it
         assert task.prompt != source.prompt
         different = {key for key in task.spec if task.spec[key] != source.spec.get(key)}
         assert different == {"source", "wordings"}
