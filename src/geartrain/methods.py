@@ -103,8 +103,29 @@ _GRAINS: Mapping[str, Setting] = {
     "bound": _BOUND,
     "normalise": _NORMALISE,
 }
+_STEP_RETURN: Mapping[str, Setting] = {
+    "step_discount": Setting(
+        0.5,
+        "per turn, of the step rewards that come later",
+        "an error is the fault of its own turn alone",
+        "the grain blurs into the outcome",
+        0.0,
+        1.0,
+    ),
+}
+_TOKEN_RETURN: Mapping[str, Setting] = {
+    "token_discount": Setting(
+        0.0,
+        "per sampled token, of the token rewards that come later; what the agent is shown passes no time",
+        "a fault is blamed on its own token alone",
+        "on all that was said before it too",
+        0.0,
+        1.0,
+    ),
+}
 _MIXTURE: Mapping[str, Setting] = {
     **_GRAINS,
+    **_TOKEN_RETURN,
     "objective": Setting(
         "explanation",
         "what the grain weights are trained on: explain the teacher's decisions, align with the outcome, or regress it",
@@ -304,7 +325,7 @@ METHODS: Mapping[str, Method] = {
         "credit",
         "three grains (outcome, step rewards, token rewards) mixed by a network that learns to explain a teacher",
         "an article on GEAR, repaired",
-        _MIXTURE,
+        {**_MIXTURE, **_STEP_RETURN},
     ),
     "gear_a_sgcd": Method(
         "credit", "gear_a with the sibling critic as the step grain", "ours: a composition", {**_MIXTURE, **_CRITIC}
@@ -333,8 +354,13 @@ METHODS: Mapping[str, Method] = {
         "arXiv:2606.12634",
         _SIBLINGS,
     ),
-    "fixed_weights": Method("control", "gear_a's grains in an even mixture that never learns", "ours", _GRAINS),
-    "single_grain": Method("control", "the step grain alone", "ours", _GRAINS),
+    "fixed_weights": Method(
+        "control",
+        "gear_a's grains in an even mixture that never learns",
+        "ours",
+        {**_GRAINS, **_STEP_RETURN, **_TOKEN_RETURN},
+    ),
+    "single_grain": Method("control", "the step grain alone", "ours", {**_GRAINS, **_STEP_RETURN}),
     "gear_p_calls": Method(
         "control",
         "gear_p with tool calls for segments",

@@ -43,9 +43,9 @@ class Evidence:
     mask_NT: Tensor
     """bool, trained positions."""
     step_NT: Tensor
-    """Return of the turn that a token belongs to, from step rewards."""
+    """Return of the turn that a token belongs to, from step rewards; time passes by turns."""
     token_NT: Tensor
-    """Reward of the token itself."""
+    """Return of the token itself, from token rewards; time passes by sampled tokens."""
     turn_NT: Tensor
     """int64: number of the token's turn, counted through all trajectories; -1 elsewhere."""
     logprob_NT: Tensor

@@ -133,7 +133,12 @@ class CreditAssigner:
             run_share: share of the run that is over.
         """
         evidence = gather(
-            lesson.trajectories, advantage_N=lesson.advantage_N, reward_N=lesson.reward_N, run_share=run_share
+            lesson.trajectories,
+            advantage_N=lesson.advantage_N,
+            reward_N=lesson.reward_N,
+            run_share=run_share,
+            step_discount=float(self.settings.get("step_discount", 0.0)),
+            token_discount=float(self.settings.get("token_discount", 0.0)),
         )
         features = self._features(lesson, reference)
         critic_S, state_SH, mixture_SK = None, None, None

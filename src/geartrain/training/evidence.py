@@ -14,11 +14,16 @@ from geartrain.algorithms.returns import turn_returns
 from geartrain.algorithms.sibling import state_keys
 from geartrain.trajectory import Trajectory
 
-STEP_DISCOUNT = 0.5
-"""Per turn, for the step grain: an error is the fault of its own turn first. High blurs the grain into the outcome."""
 
-
-def gather(trajectories: Sequence[Trajectory], *, advantage_N: Tensor, reward_N: Tensor, run_share: float) -> Evidence:
+def gather(
+    trajectories: Sequence[Trajectory],
+    *,
+    advantage_N: Tensor,
+    reward_N: Tensor,
+    run_share: float,
+    step_discount: float = 0.0,
+    token_discount: float = 0.0,
+) -> Evidence:
     """Return what the trajectories themselves say; critics, teachers and value heads add theirs.
 
     Args:
@@ -26,6 +31,8 @@ def gather(trajectories: Sequence[Trajectory], *, advantage_N: Tensor, reward_N:
         advantage_N: verified group advantage.
         reward_N: total rewards.
         run_share: share of the run that is over.
+        step_discount: of later step rewards, per turn.
+        token_discount: of later token rewards, per sampled token.
     """
     turn_NT = turn_index(trajectories)
     turns = [turn for trajectory in trajectories for turn in trajectory.turns]
@@ -34,8 +41,8 @@ def gather(trajectories: Sequence[Trajectory], *, advantage_N: Tensor, reward_N:
         group_N=group_index(trajectories),
         sibling_N=torch.tensor([trajectory.sibling for trajectory in trajectories]),
         mask_NT=turn_NT >= 0,
-        step_NT=spread(_step_returns(trajectories), turn_NT),
-        token_NT=_token_rewards(trajectories, turn_NT.shape[1]),
+        step_NT=spread(_step_returns(trajectories, step_discount), turn_NT),
+        token_NT=_token_returns(trajectories, turn_NT, token_discount),
         turn_NT=turn_NT,
         logprob_NT=_padded([t.behaviour_logprobs() for t in trajectories]),
         entropy_NT=_padded([t.entropies() for t in trajectories]),
@@ -86,9 +93,18 @@ def _progress(trajectories: Sequence[Trajectory]) -> Tensor:
     return torch.tensor(shares)
 
 
-def _step_returns(trajectories: Sequence[Trajectory]) -> Tensor:
-    returns = [turn_returns([turn.reward for turn in t.turns], discount=STEP_DISCOUNT) for t in trajectories]
+def _step_returns(trajectories: Sequence[Trajectory], discount: float) -> Tensor:
+    returns = [turn_returns([turn.reward for turn in t.turns], discount=discount) for t in trajectories]
     return torch.cat(returns)
+
+
+def _token_returns(trajectories: Sequence[Trajectory], turn_NT: Tensor, discount: float) -> Tensor:
+    reward_NT = _token_rewards(trajectories, turn_NT.shape[1])
+    if discount > 0.0:
+        for row in range(len(trajectories)):
+            sampled_T = turn_NT[row] >= 0
+            reward_NT[row, sampled_T] = turn_returns(reward_NT[row, sampled_T].tolist(), discount=discount)
+    return reward_NT
 
 
 def _token_rewards(trajectories: Sequence[Trajectory], width: int) -> Tensor:
