@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import traceback
 
@@ -9,11 +10,13 @@ import pytest
 
 from geartrain import artifacts, environments
 from geartrain.config import Config, EnvironmentSection
-from geartrain.datasets.task_sets import write_tasks
+from geartrain.datasets.task_sets import read_tasks, write_tasks
 from geartrain.environments.twophase import TwoPhaseEnvironment
+from geartrain.errors import UserError
 from geartrain.models.backbone import load_policy, save_policy
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.stages import critic, policy
+from geartrain.stages.evaluation import EVALUATED
 from geartrain.trajectory import Trajectory, Turn, write_trajectories
 from tests.fakes.parity import TURNS, Parity, make_config, make_policy, make_tasks
 from tests.fakes.tiny_bert import save_encoder
@@ -120,6 +123,22 @@ def test_the_policy_stage_writes_a_loadable_model_its_history_and_its_credit(mad
         assert records[0]["prompt"].startswith("Speak")
     written = "".join(path.read_text(errors="ignore") for path in target.rglob("*.json*"))
     assert str(workspace) not in written  # no path of this machine
+
+
+def test_the_policy_never_reads_what_it_will_be_judged_by(made, workspace):
+    tasks = workspace / "tasks"
+    shutil.copytree(made["tasks"], tasks)
+    for split in EVALUATED:
+        (tasks / f"{split}.jsonl").write_text("no task at all\n")
+    _seal(tasks, "tasks")
+    with pytest.raises(UserError, match="not a task"):
+        read_tasks(tasks, "test")
+    _critic(made, workspace / "critic")
+    for name, inputs in (("without", made), ("poisoned", {**made, "tasks": tasks})):
+        _policy(inputs, workspace / "critic", workspace / name, iterations=2)
+    written, other = (artifacts.read_manifest(workspace / name).files for name in ("without", "poisoned"))
+    assert written == other
+    assert {"history.jsonl", "model.safetensors"} <= set(written)
 
 
 def test_the_history_tells_of_the_phases_of_an_environment_that_has_some(tmp_path):
