@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from geartrain.artifacts import read_manifest
+from geartrain.artifacts import fingerprint, read_manifest
 from geartrain.config_file import load_config
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.errors import UserError
@@ -66,9 +66,11 @@ class CellResult:
     """Names of the alarms that were raised at any time of the training, see `training.watch.alarms`."""
     code: str
     """Digest of the code that made it."""
+    ground: str = ""
+    """Digest of the artifacts that the variants of a seed share. This and what follows is empty of a cell that was
+    recorded before it was measured."""
     critic: Numbers = field(default_factory=dict)
-    """How the sibling critic that all variants share does on held-out tasks. This and what follows is empty of a cell
-    that was recorded before it was measured."""
+    """How the sibling critic that all variants share does on held-out tasks."""
     outcomes: Mapping[str, Mapping[str, Numbers]] = field(default_factory=dict)
     """"before" and "after" -> "success" and "failure" -> how turns were credited, see `outcomes.score_outcomes`."""
     phase_curves: Mapping[str, Curve] = field(default_factory=dict)
@@ -105,6 +107,7 @@ def read_cell(folder: Path, cell: Cell, curve_name: str) -> CellResult:
         seconds=_seconds(folder),
         alarms=_alarms(history),
         code=made.code,
+        ground=fingerprint(made.inputs),
         critic=_critic(folder),
         outcomes={moment: score_outcomes(read_credit(folder, moment)) for moment in MOMENTS},
         phase_curves={name: curve for name in PHASES if (curve := learning_curve(history, name)) is not None},

@@ -13,7 +13,7 @@ def warnings(cells: Sequence[CellResult], control: str) -> list[str]:
     """Return what makes numbers of one environment empty, a sentence each; nothing where all is well."""
     if not cells:
         return []
-    found = list(_uneven_steps(cells, control))
+    found = [*_uneven_ground(cells), *_uneven_steps(cells, control)]
     untrained = sum(cell.kept_iteration == 0 for cell in cells)
     if untrained:
         found.append(
@@ -39,6 +39,22 @@ def warnings(cells: Sequence[CellResult], control: str) -> list[str]:
                 "their scores against the exact advantage are those of a coin, not of the method."
             )
     return found
+
+
+def _uneven_ground(cells: Sequence[CellResult]) -> Iterator[str]:
+    """Find cells of one seed that did not start from the same weights: another machine makes others of the same seed.
+
+    A record from before `ground` was written down is known by where its curve starts, or not at all.
+    """
+    for seed in sorted({cell.cell.seed for cell in cells}):
+        same = [cell for cell in cells if cell.cell.seed == seed]
+        grounds = {cell.ground for cell in same if cell.ground}
+        starts = {cell.curve.y[0] for cell in same}
+        if len(grounds) > 1 or len(starts) > 1:
+            yield (
+                f"Cells of seed {seed} started from different weights, so its gains are not those of a method. Run all "
+                "variants of a seed in one place; delete the records of the others."
+            )
 
 
 def _uneven_steps(cells: Sequence[CellResult], control: str) -> Iterator[str]:

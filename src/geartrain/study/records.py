@@ -79,6 +79,7 @@ def _record(result: CellResult) -> Record:
         "seed": result.cell.seed,
         "variant": result.cell.variant,
         "code": result.code,
+        "ground": result.ground,
         "curve": asdict(result.curve),
         "critic": dict(result.critic),
         "outcomes": {moment: dict(found) for moment, found in result.outcomes.items()},
@@ -118,6 +119,7 @@ def _result(record: Mapping[str, Any], cell: Cell) -> CellResult:
         success={_measure(name): tasks for name, tasks in record["success"].items()},
         credit=credit,
         # of a record that is older than they are: not known
+        ground=record.get("ground", ""),
         critic=record.get("critic", {}),
         outcomes=record.get("outcomes", {}),
         phase_curves={name: _curve(curve) for name, curve in record.get("phase_curves", {}).items()},

@@ -28,6 +28,17 @@ def test_steps_that_are_not_equal_are_named_with_their_ratio(make_result: Make) 
     assert warnings(moved, "plain") == []
 
 
+def test_cells_of_a_seed_that_started_apart_are_named(make_result: Make) -> None:
+    plain, moved = make_result("plain", 0, "01"), make_result("moved", 0, "01")
+    here, there = replace(plain, ground="a"), replace(moved, ground="b")
+    assert warnings([here, replace(moved, ground="a")], "plain") == []
+    assert warnings([here, moved], "plain") == []  # an old record, which starts where the other does
+    higher = replace(moved, curve=Curve(moved.curve.x, (moved.curve.y[0] + 0.1, *moved.curve.y[1:])))
+    for apart in (there, higher):
+        (warning,) = warnings([here, apart, make_result("plain", 1, "10")], "plain")
+        assert warning.startswith("Cells of seed 0 started from different weights")
+
+
 def test_a_kept_warm_start_is_counted(make_result: Make) -> None:
     cells = [replace(make_result("plain", 0, "01"), kept_iteration=0), make_result("moved", 0, "01")]
     (warning,) = warnings(cells, "plain")
