@@ -14,9 +14,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.functional import kl_div
 from torch.utils.checkpoint import checkpoint
-
-from geartrain.algorithms.divergence import categorical_divergence
 
 Head = Callable[[Tensor], Tensor]
 """Hidden states [N, H] to logits [N, V]."""
@@ -221,7 +220,8 @@ def _score(
     if other_NH is not None:
         with torch.no_grad():
             other_NV = _logits(other_head, other_NH, temperature).log_softmax(-1)
-        kl_N = categorical_divergence(logit_NV - norm_N1, other_NV, "reverse")
+        # torch's order: of the second argument from the first
+        kl_N = kl_div(other_NV, logit_NV - norm_N1, reduction="none", log_target=True).sum(-1)
     top_NK = target_N.new_empty(len(target_N), 0)
     if top:
         top_NK = logit_NV.detach().topk(min(top, logit_NV.shape[-1]), dim=-1).indices

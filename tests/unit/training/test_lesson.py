@@ -12,7 +12,7 @@ from geartrain.algorithms.recipe import RECIPES
 from geartrain.rewards.mix import RewardMix
 from geartrain.rewards.outcome import measured
 from geartrain.rollouts.collect import EpisodeRequest
-from geartrain.training.lesson import describe_lesson, select_lesson, shorten, whole_lesson
+from geartrain.training.lesson import describe_lesson, select_lesson, shorten, task_batch, whole_lesson
 from geartrain.trajectory import Trajectory
 from tests.fakes.parity import ParityPlayers, make_config, make_policy, make_tasks
 
@@ -102,3 +102,11 @@ def test_long_episodes_are_lowered_and_failures_stay_failures(played):
     assert found.rewards[1] is None
     assert found.rewards[0] == pytest.approx(1.0 - lengths[0] / max(lengths))
     assert shorten(scored, context=max(lengths), share=0.0).rewards == scored.rewards
+
+
+def test_every_task_is_played_once_an_epoch_and_never_twice_a_batch():
+    batches = [task_batch(7, 3, iteration, seed=1) for iteration in range(4)]
+    assert all(len(set(batch)) == 3 for batch in batches)
+    assert len({*batches[0], *batches[1]}) == 6
+    assert task_batch(7, 3, 2, seed=1) == batches[2]
+    assert [batches[0], batches[1]] != [batches[2], batches[3]]

@@ -14,7 +14,6 @@ from geartrain.stages.policy import TaskWorld
 from geartrain.training.batch import make_sequence, microbatches
 from geartrain.training.credit import CreditAssigner, Critic
 from geartrain.training.critic import Labelling
-from geartrain.training.lesson import task_batch
 from geartrain.training.policy import MAX_EMPTY_IN_A_ROW, PolicyTrainer
 from geartrain.training.policy_step import PolicyStep
 from tests.fakes.parity import Parity, ParityPlayers, make_config, make_policy, make_tasks
@@ -175,10 +174,7 @@ UNUSUAL = {
     "critic that learns": ("sgcd_s", {"settings": {"sgcd_s": {"critic_steps": 2}}}),
     "entropy": ("grpo", {"entropy_coefficient": 0.0, "entropy_final": 0.1}),
     "distillation": ("gear_a", {"settings": {"gear_a": {"distil": 0.5, "distil_final": 0.1}}}),
-    "snapshot": (
-        "gear_a",
-        {"settings": {"gear_a": {"teacher": "snapshot", "snapshot_share": 0.0, "distil": 0.5}}},
-    ),
+    "snapshot": ("gear_a", {"settings": {"gear_a": {"teacher": "snapshot", "distil": 0.5}}}),
     "alignment": ("gear_a", {"settings": {"gear_a": {"objective": "alignment"}}}),
     "regression": ("gear_a", {"settings": {"gear_a": {"objective": "regression"}}}),
     "learned granularity": ("gear_b", {"settings": {"gear_b": {"granularity": "learned", "dead_zone": 0.0}}}),
@@ -399,11 +395,3 @@ def test_the_teacher_keeps_what_its_decay_says(tmp_path):
     teacher = trainer._teachers.model.get_output_embeddings().weight
     assert torch.allclose(teacher, start + 0.1 * (student - start), atol=1e-7)
     assert not torch.equal(student, start)
-
-
-def test_every_task_is_played_once_an_epoch_and_never_twice_a_batch():
-    batches = [task_batch(7, 3, iteration, seed=1) for iteration in range(4)]
-    assert all(len(set(batch)) == 3 for batch in batches)
-    assert len({*batches[0], *batches[1]}) == 6
-    assert task_batch(7, 3, 2, seed=1) == batches[2]
-    assert [batches[0], batches[1]] != [batches[2], batches[3]]
