@@ -3,7 +3,8 @@
 import textwrap
 from collections.abc import Iterator
 
-from geartrain.methods import METHODS, Setting
+from geartrain.method_settings import Setting
+from geartrain.methods import METHODS
 
 WIDTH = 100
 KINDS = {"baseline": "baselines", "credit": "credit methods", "control": "controls"}
