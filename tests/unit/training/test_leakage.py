@@ -2,8 +2,8 @@
 
 import pytest
 
-import geartrain.training.policy as policy_module
 import geartrain.training.policy_step as policy_step
+import geartrain.training.reference_policy as reference_policy
 import geartrain.training.teachers as teachers
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.methods import settings_of
@@ -55,7 +55,7 @@ def test_hints_are_read_by_the_teacher_alone(name, tmp_path, monkeypatch):
     asked, trained, compared = [], [], []
     _watch(monkeypatch, teachers, "frozen_pass", asked)
     _watch(monkeypatch, policy_step, "microbatches", trained)
-    _watch(monkeypatch, policy_module, "frozen_pass", compared)
+    _watch(monkeypatch, reference_policy, "frozen_pass", compared)
     config, policy = make_config(iterations=2, validate_every=1, kl_coefficient=0.1), make_policy()
     players = WatchedPlayers(config)
     rewards = RewardMix(policy.tokenizer, model_weight=0.0, invalid_call_reward=-0.1, learned=None)
