@@ -25,9 +25,9 @@ ENGINE_FAILED = 125
 """Exit code of both engines where it was they that failed, not what they ran."""
 RULES = (
     *("--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
-    *("--pids-limit", "512", "--tmpfs", f"{TEMPORARY}:rw,size=1g,mode=1777"),
-    *("--tmpfs", "/cache:rw,size=1g,mode=1777"),
+    *("--pids-limit", "512"),
 )
+CACHE = "/cache"
 
 
 @dataclass
@@ -66,14 +66,18 @@ class Containers:
             work: becomes /work.
             variables: its environment, beside the image's own.
         """
-        own = os.getuid()
+        own, podman = os.getuid(), Path(self.engine).name == "podman"
         owner = NOBODY if own == 0 else own
-        mapped = ["--userns", "keep-id"] if own and Path(self.engine).name == "podman" else []
+        mapped = ["--userns", "keep-id"] if own and podman else []
+        chown = (
+            ",U" if podman else ""
+        )  # podman gives a tmpfs to root, whatever its mode; docker does not know the option
+        empty = [word for path in (TEMPORARY, CACHE) for word in ("--tmpfs", f"{path}:rw,size=1g,mode=1777{chown}")]
         folders = ["--volume", f"{root}:{root}:rw", "--volume", f"{work}:{WORK}:rw"]
         given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
         entry, *arguments = words
         who = [*mapped, "--user", f"{owner}:{owner}"]
-        run = [self.engine, "run", "--rm", "--pull", "never", *who, *RULES, *folders, *given]
+        run = [self.engine, "run", "--rm", "--pull", "never", *who, *RULES, *empty, *folders, *given]
         return [*run, "--entrypoint", entry, image, *arguments]
 
     def run(self, image: str, words: Sequence[str], root: Path, work: Path, variables: Mapping[str, str]) -> bool:
