@@ -51,6 +51,16 @@ def test_two_nodes_are_one_process(
     _assert_same(double.history(), expected, RTOL)
 
 
+def test_two_nodes_ask_the_whole_warm_start_beside_a_policy_in_parts(job: Callable[..., Job]) -> None:
+    policy = {"kl_estimator": "full", "kl_coefficient": 0.5, "iterations": 2}
+    single = job("one", nodes=1, threads=2, **policy).start()
+    assert single.wait() == [0], single.logs()
+    double = job("two", sharding={"zero": 3}, **policy).start()
+    assert double.wait() == [0, 0], double.logs()
+    assert single.history()[-1]["kl"] > 0
+    _assert_same(double.history(), single.history(), RTOL)
+
+
 @pytest.mark.parametrize("zero", [2, 3])
 def test_bfloat16_trains_on_two_nodes(zero: int, job: Callable[..., Job]) -> None:
     run = job("narrow", iterations=1, sharding={"zero": zero, "precision": "bfloat16"}).start()
