@@ -14,6 +14,7 @@ Abstract actions (what they stand for in calls: `replay.py`):
     invalid                              always: any message that is answered by an error
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -221,7 +222,38 @@ def key_steps(mdp: Mdp, values: Values, threshold: float = 0.1) -> list[State]:
 
 def uniform(mdp: Mdp) -> Policy:
     """Return the policy that takes every legal action, `invalid` included, with the same probability."""
-    return lambda state: dict.fromkeys(mdp.edges[state], 1 / len(mdp.edges[state]))
+    return lambda state: dict.fromkeys(mdp.actions(state), 1 / len(mdp.actions(state)))
+
+
+def expert_action(mdp: Mdp, state: State) -> str | None:
+    """Return what somebody who knows the truth does: look once, plan what fits, the right verb, mend, finish.
+
+    None when the episode is over, and when no option that is left fits.
+    """
+    phase = mdp.phase(state)
+    if phase == "end":
+        return None
+    if phase == "do":
+        return next(action for action in (REPAIR, FINISH, RIGHT) if action in mdp.actions(state))
+    if not state.seen and not state.choices:
+        return LOOK
+    plans = (action for action in mdp.actions(state) if action.startswith(PLAN))
+    return next((plan for plan in plans if mdp.fits((*state.choices, int(plan.removeprefix(PLAN))))), None)
+
+
+def tilted(policy: Policy, wanted: Callable[[State], str | None], nats: float) -> Policy:
+    """Return a policy with the logit of one action per state raised by `nats`; where none is wanted it stays as it is.
+
+    A uniform policy tilted towards `expert_action` is an expert that errs the more, the lower `nats` is.
+    """
+
+    def chances(state: State) -> Mapping[str, float]:
+        action = wanted(state)
+        raised = {name: p * math.exp(nats * (name == action)) for name, p in policy(state).items()}
+        total = sum(raised.values())
+        return {name: p / total for name, p in raised.items()}
+
+    return chances
 
 
 def softmax(mdp: Mdp, logits: Mapping[tuple[State, str], float]) -> Policy:

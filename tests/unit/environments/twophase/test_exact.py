@@ -1,7 +1,9 @@
 """Exact values are values: they obey the identities of the theory, and match enumeration and differences."""
 
+import math
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,11 @@ from geartrain.environments.twophase.exact import (
     Policy,
     State,
     evaluate,
+    expert_action,
     key_steps,
     policy_gradient,
     softmax,
+    tilted,
     uniform,
     visit,
 )
@@ -191,3 +195,24 @@ def test_tasks_are_small(tasks: dict[str, list[Task]]) -> None:
     assert max(sizes) < 4000
     chances = [evaluate(mdp, uniform(mdp)).v[State()] for mdp in map(Mdp.of, tasks["train"][:12])]
     assert 0.0001 < np.min(chances) < np.max(chances) < 0.3
+
+
+def test_an_expert_that_hardly_errs_succeeds_and_a_tilt_of_nothing_changes_nothing(smallest: Small) -> None:
+    for family in FAMILIES:
+        mdp = Mdp.of(smallest(family))
+        wanted = partial(expert_action, mdp)
+        assert evaluate(mdp, tilted(uniform(mdp), wanted, 40.0)).v[State()] == pytest.approx(1.0)
+        assert expert_action(mdp, State()) == LOOK
+        for state in mdp.states:
+            assert (action := wanted(state)) is None or action in mdp.actions(state)
+            if mdp.actions(state):
+                assert tilted(uniform(mdp), wanted, 0.0)(state) == pytest.approx(uniform(mdp)(state))
+
+
+def test_a_tilt_raises_one_logit(smallest: Small) -> None:
+    mdp = Mdp.of(smallest("route"))
+    plain, raised = uniform(mdp), tilted(uniform(mdp), lambda state: LOOK, 1.5)
+    row = raised(State())
+    assert math.log(row[LOOK] / row["invalid"]) == pytest.approx(1.5)
+    assert sum(row.values()) == pytest.approx(1.0)
+    assert tilted(plain, lambda state: None, 1.5)(State()) == plain(State())
