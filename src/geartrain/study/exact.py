@@ -19,7 +19,7 @@ from geartrain.environments.environment import Task
 from geartrain.environments.tools import ToolError, parse_call
 from geartrain.environments.twophase.exact import Mdp, evaluate
 from geartrain.environments.twophase.phases import score_phases
-from geartrain.environments.twophase.replay import estimated_policy, exact_steps, trace
+from geartrain.environments.twophase.replay import ExactStep, estimated_policy, exact_steps, trace
 from geartrain.rollouts.collect import Limits
 from geartrain.stages.stage import FOLDERS
 from geartrain.study.outcomes import MOMENTS, read_credit
@@ -83,28 +83,40 @@ def read_phases(folder: Path, config: Config) -> dict[str, float]:
 
 
 def score_records(records: Sequence[Mapping[str, Any]], tasks: Mapping[str, Task], limits: Limits) -> CreditMoment:
-    """Hold the credit of recorded turns against their exact advantages; turns without a token are left out."""
+    """Hold the credit of recorded turns against their exact advantages; the policy is estimated from the same turns."""
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in records:
         groups[record["task_id"]].append(record)
-    credit, advantage, phase, key, episode, weight = ([] for _ in range(6))
-    coarse: dict[str, list[float]] = defaultdict(list)
+    exact: list[list[ExactStep]] = []
     for task_id, siblings in groups.items():
         mdp = Mdp.of(tasks[task_id], horizon=limits.turns(tasks[task_id]))
         played = [[Said.of(turn) for turn in record["turns"]] for record in siblings]
         values = evaluate(mdp, estimated_policy(mdp, [trace(mdp, turns) for turns in played]))
-        for number, (record, turns) in enumerate(zip(siblings, played, strict=True)):
-            for turn, exact in zip(record["turns"], exact_steps(mdp, values, turns), strict=True):
-                if turn["credit"] is None:
-                    continue
-                credit.append(turn["credit"])
-                advantage.append(exact.advantage)
-                phase.append(exact.phase)
-                key.append(exact.stake > KEY_STAKE)
-                episode.append(f"{task_id}/{number}")
-                weight.append(turn["weight"])
-                if (g := turn.get("granularity")) is not None:
-                    coarse[exact.phase].append(g)
+        exact += [exact_steps(mdp, values, turns) for turns in played]
+    return score_steps([record for siblings in groups.values() for record in siblings], exact)
+
+
+def score_steps(records: Sequence[Mapping[str, Any]], exact: Sequence[Sequence[ExactStep]]) -> CreditMoment:
+    """Hold the credit of recorded turns against the truth about them; turns without a token are left out.
+
+    Args:
+        records: one per episode, from `training.credit_report`.
+        exact: of the same episodes, the truth about every turn.
+    """
+    credit, advantage, phase, key, episode, weight = ([] for _ in range(6))
+    coarse: dict[str, list[float]] = defaultdict(list)
+    for number, (record, steps) in enumerate(zip(records, exact, strict=True)):
+        for turn, step in zip(record["turns"], steps, strict=True):
+            if turn["credit"] is None:
+                continue
+            credit.append(turn["credit"])
+            advantage.append(step.advantage)
+            phase.append(step.phase)
+            key.append(step.stake > KEY_STAKE)
+            episode.append(number)
+            weight.append(turn["weight"])
+            if (g := turn.get("granularity")) is not None:
+                coarse[step.phase].append(g)
     scores = score_by_phase(credit, advantage, phase, key_N=key, episode_N=episode, k=LOOKED_AT) if credit else {}
     by_phase: dict[str, list[float]] = {"all": weight} if weight else {}
     for name, value in zip(phase, weight, strict=True):
