@@ -34,9 +34,9 @@ NOTES = """\
   others (censored), and where they are the median, all that is known is that it takes more than was played.
 - Steps to the control's end: where the mean curve over seeds first reaches the height at which the control's ends, and
   that as a share of the steps after which the control's own first does.
-- Alarms: in how many seeds each was raised during training: held_out (success on `val` halved, by ten
-  points or more), tools (calls that no tool takes), zero_tool (successes without one), turns and tokens (length), entropy; mixture (weights of grains stay
-  even), granularity (the same for all turns).
+- Alarms: in how many seeds each was raised during training: held_out (success on `val` halved, by ten points or more),
+  tools (calls that no tool takes), zero_tool (successes without one), turns and tokens (length), entropy; mixture
+  (weights of grains stay even), granularity (the same for all turns).
 - Paraphrase against test: points that the same tasks lose when asked in other words, over (seed, task).
 - Weights in training: quantiles of W over tokens; Spearman over turns of W with the trajectory's advantage, the turn's
   own reward and the ratio policy / teacher (where the advantage is above 0, and below), and of A x W with later reward.
