@@ -17,6 +17,7 @@ from geartrain.algorithms.recipe import RECIPES
 from geartrain.config import EnvironmentSection
 from geartrain.environments.twophase import TwoPhaseEnvironment
 from geartrain.methods import settings_of
+from geartrain.study import markdown
 from geartrain.study.credit_truth import (
     PAST,
     Played,
@@ -86,7 +87,7 @@ def measure(seed: int, edges: Sequence[float], found: Found) -> list[str]:
 
 def table(found: Found) -> str:
     """Return the table; phases, sign and key steps are of the middle edge."""
-    middle, lines = EDGES[1], [HEAD, ["---"] * len(HEAD)]
+    middle, lines = EDGES[1], []
     names = dict.fromkeys(name for name, _ in found)
     for row in dict.fromkeys([*list(names)[:2], *ROWS]):
         recipe, given, behind = ROWS.get(row, (None, {}, PAST))
@@ -101,7 +102,7 @@ def table(found: Found) -> str:
         note = "" if recipe is None else stand_ins(RECIPES[recipe], settings_of(recipe, given), behind=behind)
         cells = [f"{value:.2f}".replace("-0.00", "0.00") for value in (*ranks, *phases, *shares)]
         lines.append([label, *cells, f"{mean(coarser):.2f}" if coarser else "", note])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown.table(HEAD, lines)
 
 
 def spread(found: Mapping[tuple[str, float], Sequence[CreditMoment]]) -> float:

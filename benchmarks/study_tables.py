@@ -5,9 +5,11 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from geartrain.study.markdown import interval, spread, table
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[str]:
@@ -41,8 +43,8 @@ def _gains(environment: Mapping[str, Any], control: str) -> str:
             steps += f", {reached / end:.2f} x"
         alarms = ", ".join(f"{alarm} {count}/{seeds}" for alarm, count in sorted(variant["alarms"].items()))
         success, area = variant["success"]["test_sampled"], variant["area"]
-        rows.append([f"`{name}`", _spread(success), _gain(gain), _spread(area), steps, alarms])
-    return _table(head, rows)
+        rows.append([f"`{name}`", _percent(success), _gain(gain), _percent(area), steps, alarms])
+    return table(head, rows)
 
 
 def _credit(environment: Mapping[str, Any], control: str) -> str:
@@ -56,29 +58,22 @@ def _credit(environment: Mapping[str, Any], control: str) -> str:
         coarser = before["all"]["coarser"]
         cells = [f"{number:.2f}".replace("-0.00", "0.00") for number in numbers]
         rows.append([f"`{name}`", *cells, "" if coarser is None else f"{coarser:.2f}"])
-    return _table([*head, "planning coarser"], rows)
+    return table([*head, "planning coarser"], rows)
 
 
 def _in_order(variants: Mapping[str, Any], control: str) -> list[str]:
     return sorted(variants, key=lambda name: (name != control, name))
 
 
-def _spread(value: Mapping[str, float]) -> str:
-    return f"{value['mean']:.1%} ({value['low']:.1%} to {value['high']:.1%})".replace("%", "")
+def _percent(value: Mapping[str, Any]) -> str:
+    return spread(value).replace(" %", "")
 
 
 def _gain(gain: Mapping[str, Any] | None) -> str:
     if gain is None:
         return ""
     tasks = gain["over_tasks"]
-    points = {name: 100 * tasks[name] for name in ("estimate", "low", "high", "minimum_detectable_effect")}
-    between = f"{points['estimate']:+.1f} [{points['low']:+.1f}, {points['high']:+.1f}]"
-    return f"{between}, {tasks['p_holm']:.3f}, {points['minimum_detectable_effect']:.1f}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{interval(tasks)}, {tasks['p_holm']:.3f}, {100 * tasks['minimum_detectable_effect']:.1f}"
 
 
 def main() -> None:
