@@ -67,7 +67,10 @@ def describe_ratio(log_ratio_NT: Tensor, evidence: Evidence, scored_N: Tensor | 
         evidence: of the same trajectories.
         scored_N: bool, trajectories that the teacher has scored; None: all.
     """
-    log_ratio_P = _turn_ratios(log_ratio_NT, evidence, scored_N)[0]
+    return _describe_turns(_turn_ratios(log_ratio_NT, evidence, scored_N)[0])
+
+
+def _describe_turns(log_ratio_P: Tensor) -> dict[str, float | None]:
     if not len(log_ratio_P):
         return {"teacher_ratio": None, "teacher_ratio_spread": None}
     ratio_P = log_ratio_P.double().exp()
@@ -107,7 +110,7 @@ def _teacher(weight_S: Tensor, evidence: Evidence) -> dict[str, float | None]:
         f"weight_ratio_{name}": rank_correlation(weight_P[side_P].numpy(), log_ratio_P[side_P].numpy())
         for name, side_P in (("better", advantage_P > 0), ("worse", advantage_P < 0))
     }
-    return {**ranked, **describe_ratio(log_ratio_NT, evidence, scored_N)}
+    return {**ranked, **_describe_turns(log_ratio_P)}
 
 
 def _turn_ratios(log_ratio_NT: Tensor, evidence: Evidence, scored_N: Tensor | None) -> tuple[Tensor, Tensor]:
