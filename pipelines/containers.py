@@ -82,8 +82,7 @@ class Containers:
 
     def run(self, image: str, words: Sequence[str], root: Path, work: Path, variables: Mapping[str, str]) -> bool:
         """Run a task, print what it prints, return whether it succeeded; see `command`."""
-        for folder in (root, work):
-            _give(folder)
+        _give(root)
         code = int(subprocess_task_handler.run_local_subprocess(self.command(image, words, root, work, variables)))
         if code and self.failed is None:
             self.failed = code
@@ -99,6 +98,7 @@ class Containers:
             work: what tasks leave behind for the next try; their /work.
         """
         containers = self
+        _give(work)
 
         class Handler:
             """One task, as kfp asks for it."""

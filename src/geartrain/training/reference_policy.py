@@ -23,10 +23,7 @@ class ReferencePolicy:
         self.wanted = want_logprobs or want_turns
         """Whether a run asks for anything that `score` tells."""
         self._ranks, self._budget = ranks, microbatch_tokens
-        self._wanted: dict[str, Any] = {
-            "want_logprobs": want_logprobs,
-            "want_turns": want_turns,
-        }
+        self._options = {"want_logprobs": want_logprobs, "want_turns": want_turns}
         self._known: dict[int, tuple[Trajectory, FrozenScores]] = {}
         """By identity: siblings may be equal. The trajectory is kept, so that no other can take its place."""
 
@@ -35,7 +32,7 @@ class ReferencePolicy:
         fresh = [row for row, trajectory in enumerate(trajectories) if id(trajectory) not in self._known]
         if fresh:
             asked = [trajectories[row] for row in fresh]
-            found = self._pass(self.model, asked, [sequences[row] for row in fresh], **self._wanted)
+            found = self._pass(self.model, asked, [sequences[row] for row in fresh], **self._options)
             self._known |= {id(t): (t, scores) for t, scores in zip(asked, found, strict=True)}
         return [self._known[id(trajectory)][1] for trajectory in trajectories]
 
