@@ -32,15 +32,15 @@ def _gains(environment: Mapping[str, Any], control: str) -> str:
         "alarms",
     ]
     variants = environment["variants"]
-    end = variants[control]["reach_control"]
     rows = []
     for name in _in_order(variants, control):
         variant = variants[name]
         gain = environment["comparisons"]["test_sampled"].get(name)
-        reached, seeds = variant["reach_control"], len(variant["seeds"])
+        beside, seeds = variant["beside_control"], len(variant["seeds"])
+        reached = beside["steps"]
         steps = "not reached" if reached is None else f"{reached:,.0f}"
         if reached is not None and name != control:
-            steps += f", {reached / end:.2f} x"
+            steps += f", {reached / beside['control_steps']:.2f} x"
         alarms = ", ".join(f"{alarm} {count}/{seeds}" for alarm, count in sorted(variant["alarms"].items()))
         success, area = variant["success"]["test_sampled"], variant["area"]
         rows.append([f"`{name}`", _percent(success), _gain(gain), _percent(area), steps, alarms])

@@ -47,11 +47,10 @@ def results(plan: Plan, found: Sequence[CellResult], missing: Mapping[str, str])
         here = [result for result in found if result.cell.environment == environment]
         end = min((result.curve.end for result in here), default=0.0)
         by_variant = {name: [r for r in here if r.cell.variant == name] for name in study.variants}
-        level = _level_of([result.curve for result in by_variant[study.control]], end)
+        controls = by_variant[study.control]
         summary[environment] = {
             "common_environment_steps": end,
-            "control_level": _round(level),
-            "variants": {name: _variant(cells, end, study.reach, level) for name, cells in by_variant.items()},
+            "variants": {name: _variant(cells, controls, end, study.reach) for name, cells in by_variant.items()},
             "warnings": warnings(here, study.control),
             "critic": _critic(here),
             "comparisons": _comparisons(here, study.control, list(study.variants), end),
@@ -104,25 +103,23 @@ def _curve(curve: Curve) -> Table:
     return {"environment_steps": list(curve.x), "success": _round(list(curve.y))}
 
 
-def _variant(cells: Sequence[CellResult], end: float, reach: Sequence[float], control_level: float | None) -> Table:
-    """Describe one variant over its seeds; `control_level` is where the control's mean curve ends."""
+def _variant(cells: Sequence[CellResult], controls: Sequence[CellResult], end: float, reach: Sequence[float]) -> Table:
+    """Describe one variant over its seeds, beside the control's cells of the same seeds."""
     if not cells:
         return {"seeds": []}
     curves = [cell.curve for cell in cells]
     reached = {level: [steps_to(curve, level) for curve in curves] for level in reach}
     measures = sorted({measure for cell in cells for measure in cell.success})
-    shown, mean = band(curves), _mean_curve(curves)
     return {
         "seeds": [cell.cell.seed for cell in cells],
-        "band": asdict(shown),
+        "band": asdict(band(curves)),
         "area": _over_seeds([area(curve, end) for curve in curves]),
         "environment_steps": _over_seeds([cell.environment_steps for cell in cells]),
         "reach": {
             f"{level:g}": {"median": median_steps(steps), "seeds_reached": sum(s is not None for s in steps)}
             for level, steps in reached.items()
         },
-        # of the mean curve: a seed's own first crossing is early by luck wherever its curve is rough
-        "reach_control": None if control_level is None else _round(steps_to(mean, control_level - _TIE)),
+        "beside_control": _beside(cells, controls, end),
         "success": {
             "_".join(m): _over_seeds([_level(cell, m) for cell in cells if m in cell.success]) for m in measures
         },
@@ -142,6 +139,27 @@ def _variant(cells: Sequence[CellResult], end: float, reach: Sequence[float], co
         "paraphrase_drop": {decoding: _drop(cells, decoding) for decoding in DECODINGS},
         "alarms": dict(sorted(Counter(name for cell in cells for name in cell.alarms).items())),
         "seconds": round(fmean(cell.seconds for cell in cells), 1),
+    }
+
+
+def _beside(cells: Sequence[CellResult], controls: Sequence[CellResult], end: float) -> Table | None:
+    """Compare the mean curves of a variant and the control over the seeds that both have; None without one.
+
+    `level` is where the control's mean curve stands after `end` environment steps, `steps` and `control_steps` are the
+    first crossings of it. Of mean curves: a seed's own first crossing is early by luck wherever its curve is rough.
+    """
+    both = {cell.cell.seed for cell in cells} & {cell.cell.seed for cell in controls}
+    if not both:
+        return None
+    mine, theirs = ([cell.curve for cell in side if cell.cell.seed in both] for side in (cells, controls))
+    level = value_at(_mean_curve(theirs), end)
+    steps, control_steps = (steps_to(_mean_curve(curves), level - _TIE) for curves in (mine, theirs))
+    return {
+        "seeds": sorted(both),
+        "level": _round(level),
+        "steps": _round(steps),
+        "control_steps": _round(control_steps),
+        "band": asdict(band(theirs)),
     }
 
 
@@ -190,11 +208,6 @@ def _outcomes(cells: Sequence[CellResult]) -> Table:
 def _mean_curve(curves: Sequence[Curve]) -> Curve:
     shown = band(curves)
     return Curve(shown.x, shown.mean)
-
-
-def _level_of(curves: Sequence[Curve], end: float) -> float | None:
-    """Return the height of the mean curve after `end` environment steps; None without a curve."""
-    return value_at(_mean_curve(curves), end) if curves else None
 
 
 def _credit(cells: Sequence[CellResult]) -> Table:

@@ -62,11 +62,12 @@ def _rows(environment: str, control: str, variants: Sequence[str]) -> list[list[
 
 def _panel(axes: Axes, environment: str, variant: str, control: str, table: Table, reach: Sequence[float]) -> None:
     variants = table["variants"]
-    names = [control, variant] if variants[control]["seeds"] and variant != control else [variant]
-    for name in reversed(names):
-        # the control lies above, dashed: where both are the same both are seen
-        band, colour = variants[name]["band"], AFTER if name == variant else BEFORE
-        line = {"linewidth": 1.75} if name == variant else {"linewidth": 1.25, "linestyle": CONTROL_DASHES}
+    beside = variants[variant]["beside_control"] if variant != control else None
+    drawn = [(variants[variant]["band"], AFTER, {"linewidth": 1.75})]
+    if beside is not None:
+        # the control, over the seeds that both have, lies above, dashed: where both are the same both are seen
+        drawn.append((beside["band"], BEFORE, {"linewidth": 1.25, "linestyle": CONTROL_DASHES}))
+    for band, colour, line in drawn:
         axes.fill_between(band["x"], band["low"], band["high"], color=colour, alpha=0.18, linewidth=0)
         axes.plot(band["x"], band["mean"], color=colour, marker="o" if len(band["x"]) == 1 else None, **line)
     for level in reach:
@@ -80,7 +81,7 @@ def _panel(axes: Axes, environment: str, variant: str, control: str, table: Tabl
     svg.label_ticks(axes.xaxis, lambda value: f"{value:,.0f}")
     svg.limit_ticks(axes.yaxis, 4)
     svg.limit_ticks(axes.xaxis, 3, integer=True)
-    _title(axes, environment, variant, control if len(names) > 1 else None, variants)
+    _title(axes, environment, variant, control if beside else None, variants)
 
 
 def _title(axes: Axes, environment: str, variant: str, control: str | None, variants: Table) -> None:

@@ -154,7 +154,7 @@ def _flat(table: Table, variant: str, results: Table) -> dict[str, Any]:
     flat: dict[str, Any] = {"seeds": len(row["seeds"]), "seconds": row["seconds"]}
     flat["environment_steps"] = row["environment_steps"]["mean"]
     flat["area"] = row["area"]["mean"]
-    flat["steps_to_control_level"] = row["reach_control"]
+    flat["steps_to_control_level"] = (row["beside_control"] or {}).get("steps")
     for level, found in row["reach"].items():
         flat[f"steps_to_{level}"] = found["median"]
         flat[f"seeds_to_{level}"] = found["seeds_reached"]
@@ -194,10 +194,10 @@ def _steps(row: Table, level: str, environment: Table, control: str) -> str:
 
 
 def _steps_to_control(row: Table, environment: Table, control: str) -> str:
-    base = environment["variants"][control].get("reach_control")
-    if base is None:
+    beside = row["beside_control"]
+    if beside is None:
         return ""
-    steps = row["reach_control"]
+    steps, base = beside["steps"], beside["control_steps"]
     if steps is None:
         return f"> {row['band']['x'][-1]:,.0f}"
     return f"{steps:,.0f}" + ("" if row is environment["variants"][control] or not base else f", {steps / base:.2f} x")

@@ -65,16 +65,27 @@ def test_levels_that_some_or_all_seeds_missed_are_told_apart(found: dict) -> Non
 
 
 def test_the_way_to_where_the_control_ended_is_read_off_the_mean_curves(found: dict) -> None:
-    here = found["environments"]["twophase"]
+    plain, moved, even = (
+        found["environments"]["twophase"]["variants"][name]["beside_control"] for name in ("plain", "moved", "even")
+    )
     # three seeds that end at 0.8 after 100, 101 and 102 steps: their mean at the common end
-    assert here["control_level"] == pytest.approx((0.8 + (0.4 + 0.4 * 50 / 51) + (0.4 + 0.4 * 50 / 52)) / 3, abs=1e-6)
-    plain, moved, even = (here["variants"][name]["reach_control"] for name in ("plain", "moved", "even"))
-    assert plain == pytest.approx(100.0, abs=1e-3)
-    assert moved == pytest.approx(50 + 50 * 0.4 / 0.5, abs=1.0)
-    assert even is None
+    level = (0.8 + (0.4 + 0.4 * 50 / 51) + (0.4 + 0.4 * 50 / 52)) / 3
+    assert plain["level"] == moved["level"] == pytest.approx(level, abs=1e-6)
+    assert plain["steps"] == plain["control_steps"] == pytest.approx(100.0, abs=1e-3)
+    assert moved["steps"] == pytest.approx(50 + 50 * 0.4 / 0.5, abs=1.0)
+    assert even["steps"] is None
     first = markdown(found).split("### Other splits")[0]
-    assert f"{moved:,.0f}, {moved / plain:.2f} x" in first
+    assert f"{moved['steps']:,.0f}, {moved['steps'] / plain['steps']:.2f} x" in first
     assert "> 101" in next(line for line in first.splitlines() if line.startswith("| `even`"))
+
+
+def test_a_variant_with_fewer_seeds_stands_beside_the_control_of_those_seeds(found: dict) -> None:
+    variants = found["environments"]["twophase"]["variants"]
+    even = variants["even"]["beside_control"]
+    assert even["seeds"] == [1]
+    assert even["level"] == pytest.approx(0.4 + 0.4 * 50 / 51, abs=1e-6)
+    assert even["band"]["low"] == even["band"]["high"] == even["band"]["mean"]
+    assert variants["plain"]["beside_control"]["band"] == variants["plain"]["band"]
 
 
 def test_results_are_json_without_the_folder_they_lie_in(found: dict, plan: Plan) -> None:
