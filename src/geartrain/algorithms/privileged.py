@@ -26,7 +26,8 @@ SMALLEST_SPREAD = 1e-3
 def rescaled_gap(logprob_NT: Tensor, privileged_NT: Tensor, mask_NT: Tensor, *, quantile: float) -> Tensor:
     """Return rKL' in [0, 1]: positive part, divided by its quantile over the batch's trained tokens, cut at 1.
 
-    A batch whose quantile is below `SMALLEST_SPREAD` nats gives 0 everywhere; masked positions are 0.
+    Where the teacher speaks so rarely that the quantile is below `SMALLEST_SPREAD` nats, the quantile of the larger
+    gaps sets the scale; where there is none, the result is 0 everywhere. Masked positions are 0.
 
     Args:
         logprob_NT: of the policy that sampled.
@@ -35,11 +36,12 @@ def rescaled_gap(logprob_NT: Tensor, privileged_NT: Tensor, mask_NT: Tensor, *, 
         quantile: in (0, 1]; 1 divides by the largest, which one outlier decides.
     """
     gap_NT = keep((logprob_NT - privileged_NT).detach().double().clamp(min=0.0), mask_NT)
-    if not bool(mask_NT.any()):
-        return gap_NT.to(logprob_NT.dtype)
+    said_NT = gap_NT >= SMALLEST_SPREAD
+    if not bool(said_NT.any()):
+        return torch.zeros_like(logprob_NT)
     top = torch.quantile(gap_NT[mask_NT], quantile)
     if float(top) < SMALLEST_SPREAD:
-        return torch.zeros_like(logprob_NT)
+        top = torch.quantile(gap_NT[said_NT], quantile)
     return (gap_NT / top).clamp(max=1.0).to(logprob_NT.dtype)
 
 

@@ -63,7 +63,7 @@ def _rows(environment: str, control: str, variants: Sequence[str]) -> list[list[
 def _panel(axes: Axes, environment: str, variant: str, control: str, table: Table, reach: Sequence[float]) -> None:
     variants = table["variants"]
     beside = variants[variant]["beside_control"] if variant != control else None
-    drawn = [(variants[variant]["band"], AFTER, {"linewidth": 1.75})]
+    drawn: list[tuple[Table, str, dict[str, Any]]] = [(variants[variant]["band"], AFTER, {"linewidth": 1.75})]
     if beside is not None:
         # the control, over the seeds that both have, lies above, dashed: where both are the same both are seen
         drawn.append((beside["band"], BEFORE, {"linewidth": 1.25, "linestyle": CONTROL_DASHES}))

@@ -35,6 +35,13 @@ def test_a_teacher_that_agrees_opens_nothing_unlike_min_max():
     assert ((gap - gap.min()) / (gap.max() - gap.min())).max() == 1.0
 
 
+def test_a_teacher_that_speaks_at_one_token_in_a_thousand_is_heard():
+    policy, teacher = torch.zeros(1, 1000), torch.zeros(1, 1000)
+    teacher[0, 7] = -2.0
+    gap = rescaled_gap(policy, teacher, torch.ones(1, 1000, dtype=torch.bool), quantile=0.99)
+    assert (gap[0, 7].item(), gap.sum().item()) == (1.0, 1.0)
+
+
 def test_observations_do_not_set_the_scale():
     mask = torch.tensor([[True, True, True, False]])
     policy, teacher = torch.zeros(1, 4), torch.tensor([[-1.0, -2.0, 0.0, -500.0]])
