@@ -7,6 +7,7 @@ PYTHON ?= python3.11
 UV_VERSION := 0.13.9
 BIN := .venv/bin
 WORKERS ?= 2
+EXTRAS := --extra pipeline --extra features --extra supply --extra dev
 PEERS := .venv-peers
 NODES := .venv-nodes
 LOCK_HEADER := \# Every package, pinned: "make lock" made this from pyproject.toml. torch carries no +cpu suffix, so any build fits.
@@ -86,7 +87,7 @@ test-nodes: $(NODES)/.ready  ## run the policy stage on two nodes: network names
 	@OMP_NUM_THREADS=1 $(NODES)/bin/python -m pytest -n 0 tests/nodes
 
 lock: .venv/.ready  ## resolve the pins of pyproject.toml into requirements/lock.txt, nodes.txt and peers.txt
-	@uv pip compile --quiet --python-version 3.11 --extra pipeline --extra dev --upgrade-package torch pyproject.toml \
+	@uv pip compile --quiet --python-version 3.11 $(EXTRAS) --upgrade-package torch pyproject.toml \
 	  --custom-compile-command "make lock" --output-file requirements/lock.txt
 	@sed -i -e 's/^\(torch==[0-9.]*\)+cpu$$/\1/' -e '1,2c $(LOCK_HEADER)' requirements/lock.txt
 	@$(call added,nodes,$(NODES_HEADER))
@@ -96,7 +97,7 @@ lock: .venv/.ready  ## resolve the pins of pyproject.toml into requirements/lock
 define added
 echo "$(2)" > requirements/$(1).txt; \
 uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --constraint requirements/lock.txt \
-  --extra pipeline --extra dev --extra $(1) pyproject.toml \
+  $(EXTRAS) --extra $(1) pyproject.toml \
   | sed 's/+cpu$$//' | grep -vxFf requirements/lock.txt >> requirements/$(1).txt
 endef
 
@@ -144,7 +145,7 @@ $(PEERS)/.ready: .venv/.ready requirements/peers.txt requirements/verl.txt
 OVERLAYS := $(notdir $(wildcard k8s/overlays/*))
 TARGETS ?= cpu gpu
 CYCLONEDX := 7.5.0
-IMAGE_EXTRAS ?= --extra pipeline
+IMAGE_EXTRAS ?= --extra pipeline --extra features --extra supply
 IMAGE_PINS = env -u UV_FIND_LINKS uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
   --generate-hashes --no-annotate --no-header --constraint requirements/lock.txt
 IMAGE_HEADER := \# Pinned with hashes for the images: \"make image-lock\" made this from pyproject.toml and image.in.
