@@ -22,7 +22,17 @@ MANIFEST = "manifest.json"
 NOT_CODE_OF_A_RESULT = frozenset(
     [
         *("cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "processes.py", "progress.py"),
-        *("cluster", "operations.py", "scheduling.py", "preemption.py", "reporting", "study", "walkthrough.py"),
+        *(
+            "places.py",
+            "sources.py",
+            "cluster",
+            "operations.py",
+            "scheduling.py",
+            "preemption.py",
+            "reporting",
+            "study",
+            "walkthrough.py",
+        ),
     ]
 )
 """Parts of the package that cannot change what a stage computes."""

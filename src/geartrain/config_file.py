@@ -6,8 +6,9 @@ from typing import Any
 
 import yaml
 
-from geartrain.config import Config, PretrainedModel, parse_config
+from geartrain.config import Config, parse_config
 from geartrain.errors import UserError
+from geartrain.sources import named_files
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -71,18 +72,6 @@ def check_together(config: Config, *, source: str) -> Config:
     if problems:
         raise UserError("\n".join([f"{source}: {len(problems)} problem(s)", *problems]))
     return config
-
-
-def named_files(config: Config) -> list[tuple[str, Path, str]]:
-    """Return (key, path, what it must be) of every file or folder that the configuration names."""
-    environment = config.environment
-    named = [
-        ("environment.source", environment.source if environment.name == "analyst" else None, "file"),
-        ("reward_model.encoder", config.reward_model.encoder, "folder of an encoder"),
-        ("critic.encoder", config.critic.encoder, "folder of an encoder"),
-        ("model.path", config.model.path if isinstance(config.model, PretrainedModel) else None, "file or folder"),
-    ]
-    return [(key, path, what) for key, path, what in named if path]
 
 
 def missing_files(config: Config, *, roots: Sequence[Path] = (Path(),)) -> list[str]:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
@@ -17,8 +18,9 @@ from geartrain.config import Config
 from geartrain.config_file import load_config
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, UserError
 from geartrain.lineage import events
+from geartrain.lineage.origin import RUN_ID
 from geartrain.processes import end_with_parent, run_group
-from geartrain.stages.stage import FOLDERS, ORDER, home
+from geartrain.stages.stage import FOLDERS, ORDER, event_log, record_current
 from geartrain.workspace import PARAMS, is_current, project_root
 
 TIED_TO_PARENT = "GEARTRAIN_TIED_TO_PARENT"
@@ -30,7 +32,7 @@ def run_direct(folder: Path, config: Config, until: str, say: Say, *, output: IO
 
     `output` takes what the stages print; None leaves it on the terminal.
     """
-    stages = ORDER[: ORDER.index(until) + 1]
+    stages, session = ORDER[: ORDER.index(until) + 1], _session()
     for number, name in enumerate(stages, 1):
         title = f"[{number}/{len(stages)}] {name}"
         if load_config(folder / PARAMS) != config:  # a stage reads it anew
@@ -38,12 +40,13 @@ def run_direct(folder: Path, config: Config, until: str, say: Say, *, output: IO
                 f"{folder / PARAMS}: was changed during the run; run again, so that all stages agree on it."
             )
         if is_current(folder, name, config):
+            record_current(folder, name)
             say(f"{title}: unchanged, skipped")
             continue
         say(title)
         started = time.monotonic()
         command = [sys.executable, "-m", "geartrain", "stage", name, "--dir", str(folder), "--quiet"]
-        environment = process_environment(config.threads, tied=True)
+        environment = {**process_environment(config.threads, tied=True), **session}
         code = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False).returncode  # noqa: S603
         if code:
             say(f"{title}: failed with exit code {code}; what finished is kept, and the same command goes on from here")
@@ -118,18 +121,23 @@ def die_with_parent(variables: Mapping[str, str] = os.environ) -> None:
         end_with_parent()
 
 
+def _session() -> dict[str, str]:
+    """Return the variable that tells stages which run they are part of: one that somebody gave, or a new one."""
+    return {RUN_ID: os.environ.get(RUN_ID) or str(uuid.uuid4())}
+
+
 def _orchestrate(folder: Path, command: list[str], variables: Mapping[str, str]) -> int:
     """Run an orchestrator; return 0 or the code of what failed.
 
     DVC's exit code says only "failed"; the kind of failure is in the last lineage event. Of what is no stage there is
     none, but `pipelines.local` ends with the code of the step.
     """
-    log = folder / home() / "lineage" / "events.ndjson"
+    log = folder / event_log()
     seen = len(events.read_events(log))
-    code = run_group(command, cwd=folder, env=variables)
+    code = run_group(command, cwd=folder, env={**variables, **_session()})
     if code == 0:
         return 0
     failures = [event for event in events.read_events(log)[seen:] if event["eventType"] == "FAIL"]
-    kind = failures[-1]["run"]["facets"]["geartrain_error"]["type"] if failures else None
+    kind = events.error_of(failures[-1]).get("type") if failures else None
     own = code if code in (EXIT_USER, EXIT_INFRASTRUCTURE) else 1
     return {"UserError": EXIT_USER, "InfrastructureError": EXIT_INFRASTRUCTURE}.get(str(kind), own)

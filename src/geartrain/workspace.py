@@ -15,8 +15,9 @@ import yaml
 
 from geartrain import artifacts
 from geartrain.config import Config, parse_config
-from geartrain.config_file import check_together, load_config, missing_files, named_files, read_record, read_yaml
+from geartrain.config_file import check_together, load_config, missing_files, read_record, read_yaml
 from geartrain.errors import UserError
+from geartrain.sources import named_files
 from geartrain.stages.stage import FOLDERS, home
 
 PARAMS = "params.yaml"

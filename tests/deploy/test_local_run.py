@@ -13,6 +13,7 @@ import pytest
 
 from geartrain.artifacts import file_sha256, fingerprint, verify
 from geartrain.cluster.failures import evidence, explain
+from geartrain.lineage.events import read_events
 from geartrain.stages.stage import FOLDERS
 
 TOYS = Path(__file__).with_name("toys")
@@ -135,7 +136,8 @@ def test_with_an_engine_every_task_is_a_container(workspace: Path, root: Path, e
     for stage, folder in FOLDERS.items():
         assert verify(workspace / folder).stage == stage
     assert conclusion(workspace)["state"] == "SUCCEEDED"
-    assert (workspace / ".geartrain/lineage/events.ndjson").read_text().count('"COMPLETE"') == 9
+    ends = [event["eventType"] for event in read_events(workspace / ".geartrain/lineage")]
+    assert ends.count("COMPLETE") == 9
 
 
 @pytest.mark.parametrize(

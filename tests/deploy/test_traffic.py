@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from components.sites import SITES
-from geartrain.cluster.places import locate
+from geartrain.places import locate
 from tests.deploy.rendering import OVERLAYS, one, overlay
 from tests.deploy.traffic import Address, Endpoint, Pod, matches, reaches
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from geartrain.lineage.events import read_events
+from geartrain.lineage.events import read_events, stage_of
 from geartrain.stages.stage import ORDER
 from tests.e2e.checkout import Checkout, digests, make_checkout
 
@@ -80,7 +80,7 @@ def test_a_changed_section_reruns_what_depends_on_it(killed: Checkout) -> None:
 
 def _kill(checkout: Checkout, stage: str, victim: str, delay: float) -> None:
     """Start `dvc repro`, wait until `stage` starts and `delay` seconds more, and kill."""
-    log = checkout.root / ".geartrain/lineage/events.ndjson"
+    log = checkout.root / ".geartrain/lineage"
     seen = len(read_events(log))
     # output goes to a file: a pipe's reader would wait for whoever outlives dvc
     with (
@@ -110,7 +110,7 @@ def _kill(checkout: Checkout, stage: str, victim: str, delay: float) -> None:
 
 
 def _seen(log: Path, kind: str, stage: str, skip: int) -> bool:
-    return any((event["eventType"], event["job"]["name"]) == (kind, stage) for event in read_events(log)[skip:])
+    return any((event["eventType"], stage_of(event)) == (kind, stage) for event in read_events(log)[skip:])
 
 
 def _let(process: "subprocess.Popen[bytes]", seconds: float) -> None:
@@ -121,6 +121,6 @@ def _let(process: "subprocess.Popen[bytes]", seconds: float) -> None:
 
 def _durations(root: Path) -> dict[str, float]:
     """Stage -> seconds it took in a finished run, from the lineage events."""
-    events = read_events(root / ".geartrain/lineage/events.ndjson")
+    events = read_events(root / ".geartrain/lineage")
     done = [event for event in events if event["eventType"] == "COMPLETE"]
-    return {event["job"]["name"]: event["run"]["facets"]["geartrain_resources"]["seconds"] for event in done}
+    return {stage_of(event): event["run"]["facets"]["geartrain_resources"]["seconds"] for event in done}

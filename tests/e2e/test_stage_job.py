@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from geartrain import artifacts
-from geartrain.cluster import places
+from geartrain import artifacts, places
 from geartrain.cluster.patience import until_terminated
 from geartrain.cluster.stage_job import run_as_job
 from geartrain.cluster.storage import Storage

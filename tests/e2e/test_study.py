@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from geartrain.lineage.events import read_events
+from geartrain.lineage.events import read_events, stage_of
 from geartrain.study.run import OWN, SHARED
 from tests.e2e.checkout import ROOT, Checkout, make_checkout
 
@@ -91,8 +91,8 @@ def _history(checkout: Checkout, cell: Mapping[str, Any]) -> list[dict[str, Any]
 
 
 def _started(checkout: Checkout, seed: int, variant: str) -> list[str]:
-    log = _output(checkout) / f"twophase/seed-{seed}/{variant}/.geartrain/lineage/events.ndjson"
-    return [event["job"]["name"] for event in read_events(log) if event["eventType"] == "START"]
+    log = _output(checkout) / f"twophase/seed-{seed}/{variant}/.geartrain/lineage"
+    return [stage_of(event) for event in read_events(log) if event["eventType"] == "START"]
 
 
 def _kill_in_the_first_variant(checkout: Checkout) -> None:

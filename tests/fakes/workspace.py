@@ -70,8 +70,8 @@ def resources(stage):
 
 
 def log(root, kind, stage, outputs, facets):
-    path = root / ".geartrain" / "lineage" / "events.ndjson"
-    events.emit(path, kind, run_id="r", job=stage, inputs={}, outputs=outputs, facets=facets)
+    path = root / ".geartrain" / "lineage"
+    events.emit(path, kind, run_id=events.new_run_id(), job=stage, inputs={}, outputs=outputs, facets=facets)
 
 
 def write_contents(stage, folder, promoted, actions):

@@ -77,9 +77,12 @@ def test_kubeflow_runs_the_whole_pipeline_only(tmp_path: Path) -> None:
 )
 def test_dvc_s_exit_code_is_that_of_the_error(raised: str | None, code: int, tmp_path: Path) -> None:
     (tmp_path / "tool.py").write_text(
+        "from pathlib import Path\n"
         "from geartrain import errors\n"
-        "from geartrain.stages.stage import _recorded\n"
-        f"with _recorded('tasks', {{}}, {{}}):\n    raise getattr(errors, '{raised}', ValueError)('told')\n"
+        "from geartrain.lineage.events import Data\n"
+        "from geartrain.lineage.recording import Task, recorded\n"
+        f"task = Task('tasks', '{'0' * 64}', (), Data('tasks', ''), {{}}, Path('work'))\n"
+        f"with recorded(Path('.geartrain/lineage'), task):\n    raise getattr(errors, '{raised}', ValueError)('told')\n"
     )
     command = "python tool.py" if raised else "false"
     (tmp_path / "dvc.yaml").write_text(f"stages:\n  tasks:\n    cmd: {command}\n    deps: [tool.py]\n")

@@ -16,13 +16,13 @@ from typing import Any
 
 from geartrain import workspace
 from geartrain.cluster.patience import Clock, StoppedError
-from geartrain.cluster.places import MissingError, locate
 from geartrain.cluster.section import Request, parse_section
 from geartrain.cluster.storage import Storage
 from geartrain.cluster.workers import Nodes, read_nodes, run_workers, torchrun
 from geartrain.config import Config, parse_config
 from geartrain.engines import process_environment
 from geartrain.errors import EXIT_USER, GeartrainError, InfrastructureError, UserError
+from geartrain.places import MissingError, locate
 from geartrain.stages.stage import StageSpec, load_stage
 
 SOURCE = "the TrainJob's request"

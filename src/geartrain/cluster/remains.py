@@ -14,9 +14,8 @@ from geartrain.cluster.interface import Cluster, TroubleError
 from geartrain.cluster.reaper import Lookup, RunState, Verdict, state_of
 from geartrain.cluster.reasons import duration
 from geartrain.lineage import events
-from geartrain.stages.stage import EVENT_LOG, ORDER
+from geartrain.stages.stage import LINEAGE, ORDER
 
-LINEAGE = EVENT_LOG.parts[0]
 _DAY = 86400.0
 
 
@@ -108,4 +107,4 @@ def _touched(path: Path) -> float:
 def _end_lineage(folder: Path, state: RunState) -> None:
     message = f"run {folder.name} is {state.value}, and the stage ended without a word: it was cancelled or killed"
     for stage in folder.iterdir():
-        events.abort_unfinished(stage / EVENT_LOG, message)
+        events.abort_unfinished(stage / LINEAGE, message)

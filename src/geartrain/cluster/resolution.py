@@ -10,10 +10,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from geartrain.artifacts import code_digest, file_sha256, fingerprint, list_files
+from geartrain.artifacts import code_digest, fingerprint
 from geartrain.config import Config
-from geartrain.config_file import missing_files, named_files, read_yaml
+from geartrain.config_file import missing_files, read_yaml
 from geartrain.errors import UserError
+from geartrain.sources import content_digest, named_files
 
 SHA256 = "sha256:"
 SHORTEST_REVISION = 7
@@ -37,7 +38,7 @@ def dataset_digest(config: Config, dataset_rev: str) -> str:
     missing = missing_files(config)
     if missing:
         raise UserError("\n".join(["what the settings name is not in this image (or workspace):", *missing]))
-    found = {key: _content(path) for key, path, _ in named_files(config)}
+    found = {key: content_digest(path) for key, path, _ in named_files(config)}
     digest = SHA256 + fingerprint(found)
     source = config.environment.source if "environment.source" in found else None
     pointer = None if source is None else source.with_name(f"{source.name}.dvc")
@@ -71,10 +72,6 @@ def image_digest(image: str) -> str:
         return digest
     packages = sorted({f"{found.name.lower()}=={found.version}" for found in distributions() if found.name})
     return f"content:{fingerprint([code_digest(), packages])}"
-
-
-def _content(path: Path) -> str:
-    return file_sha256(path) if path.is_file() else fingerprint(list_files(path))
 
 
 def _read_import(pointer: Path) -> dict[str, Any]:

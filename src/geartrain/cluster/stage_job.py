@@ -17,12 +17,12 @@ from geartrain.cluster.launcher import SUBMITTED, Outcome, Watch, launch
 from geartrain.cluster.node import check_request, find_published, published
 from geartrain.cluster.owner import find_owner
 from geartrain.cluster.patience import Clock, StoppedError, until_terminated
-from geartrain.cluster.places import locate
 from geartrain.cluster.section import GPU, ClusterSection, Request, parse_section
 from geartrain.cluster.storage import Storage
 from geartrain.cluster.trainjob import Owner, Placement, Resources, TrainingJob
 from geartrain.config import Config
 from geartrain.errors import EXIT_QUEUE, EXIT_USER, GeartrainError, InfrastructureError, QueueError, UserError
+from geartrain.places import locate
 
 INLINE_BYTES = 64 * 1024
 """Longest request that is an argument of the container: Linux allows 128 KiB for one."""

@@ -15,8 +15,8 @@ from typing import Any
 from geartrain import artifacts
 from geartrain.artifacts import MANIFEST, Manifest
 from geartrain.cluster.patience import Clock, Patience
-from geartrain.cluster.places import MissingError, Place, locate
 from geartrain.errors import UserError
+from geartrain.places import MissingError, Place, locate
 
 ERRORS = 8
 """Failures in a row of one request that are borne: with pauses that double from 1 s, four minutes or so."""

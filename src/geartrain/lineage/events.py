@@ -1,30 +1,50 @@
-"""Lineage events: who read what and wrote what, as OpenLineage run events in an append-only file.
+"""Lineage events: who read what and wrote what, as OpenLineage run events in the journal.
 
-One JSON document a line. Each line carries the sha256 of the line before it,
-so a changed or dropped line shows. The rest of lineage (queries, verification,
-export) builds on this file.
+A version of a dataset or model is known by its content: the digest in its manifest, or of its bytes. So the same graph
+comes out whichever machine wrote its part of it. `openlineage` builds the events, `journal` keeps them.
 """
 
-import fcntl
-import hashlib
-import json
 import os
-import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from geartrain.lineage import journal, mirror, origin
+from geartrain.lineage.journal import read_events
+
+__all__ = ["Data", "EventType", "abort_unfinished", "emit", "new_run_id", "read_events", "stage_of", "unfinished"]
+
 EventType = Literal["START", "COMPLETE", "FAIL", "ABORT"]
-NAMESPACE = "geartrain"
-PRODUCER = "https://geartrain.dev/geartrain"
-SCHEMA_URL = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
-GENESIS = "0" * 64
+ENDS = frozenset({"COMPLETE", "FAIL", "ABORT"})
+NAMESPACE = "geartrain://artifacts"
+"""Of datasets and models: their digests mean the same everywhere."""
+SHA256 = "sha256:"
+Facets = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Data:
+    """A version of a dataset, of a model, or of a file from outside."""
+
+    name: str
+    digest: str
+    """sha256, hex."""
+    kind: str = "dataset"
+    """"dataset", "model", "report" or "source" (from outside)."""
+    path: str = ""
+    """Where it lies in a workspace."""
+    licence: str = ""
+    origin: str = ""
+    """URI of where it is from."""
 
 
 def new_run_id() -> str:
     """Return a fresh run id (UUID, as OpenLineage asks)."""
-    return str(uuid.uuid4())
+    from geartrain.lineage import openlineage
+
+    return openlineage.new_run_id()
 
 
 def emit(
@@ -33,79 +53,112 @@ def emit(
     *,
     run_id: str,
     job: str,
-    inputs: Mapping[str, str],
-    outputs: Mapping[str, str],
-    facets: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, str] | Iterable[Data],
+    outputs: Mapping[str, str] | Iterable[Data],
+    facets: Facets | None = None,
 ) -> dict[str, Any]:
-    """Append one event and return it.
+    """Record one event, on disk when this returns, and return it.
 
-    `inputs` and `outputs` map dataset names to content digests. `facets` become
-    run facets (parameters, resources, error message). Appends of several
-    processes are serialised by a file lock.
+    Code, image, namespace and parent run are found in the process's environment. With GEARTRAIN_LINEAGE set, the
+    writer's file is copied there too: events outlive the pod.
+
+    Args:
+        log: the lineage folder.
+        event_type: what has become of the run.
+        run_id: a UUID.
+        job: name of the stage.
+        inputs, outputs: what it reads and has written; a map is of names to digests (sha256, hex).
+        facets: `parameters`, `stage`, `resources`, `metrics`, `error` (type, message), `recovery`.
+
+    Raises:
+        InfrastructureError: the copy could not be written, and the run has not begun yet.
     """
-    event: dict[str, Any] = {
-        "eventType": event_type,
-        "eventTime": datetime.now(UTC).isoformat(),
-        "producer": PRODUCER,
-        "schemaURL": SCHEMA_URL,
-        "run": {"runId": run_id, "facets": {f"geartrain_{name}": value for name, value in (facets or {}).items()}},
-        "job": {"namespace": NAMESPACE, "name": job},
-        "inputs": [_dataset(name, digest) for name, digest in sorted(inputs.items())],
-        "outputs": [_dataset(name, digest) for name, digest in sorted(outputs.items())],
-    }
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        event["previous"] = _last_hash(file)
-        file.write(json.dumps(event, sort_keys=True).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return event
+    from geartrain.lineage import openlineage
+
+    environment = os.environ
+    event = openlineage.build_event(
+        event_type,
+        time=datetime.now(UTC).isoformat(timespec="microseconds"),
+        run_id=run_id,
+        namespace=origin.job_namespace(environment),
+        job=f"{origin.PIPELINE}.{job}",
+        inputs=_described(inputs),
+        outputs=_described(outputs),
+        facets={**origin.code_facets(environment), **(facets or {})},
+        parent=origin.parent_run(environment),
+        source=origin.source_location(environment),
+    )
+    return _record(log, event)
 
 
-def read_events(log: Path) -> list[dict[str, Any]]:
-    """Return every complete event in order; a line cut short by a crash, or of something else, is left out."""
-    if not log.is_file():
-        return []
-    events = []
-    for line in log.read_bytes().splitlines():
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict) and {"eventType", "job", "run"} <= event.keys():
-            events.append(event)
-    return events
+def stage_of(event: Mapping[str, Any]) -> str:
+    """Return the stage that an event is about: the last part of its job's name."""
+    return str(event["job"]["name"]).rpartition(".")[2]
+
+
+def error_of(event: Mapping[str, Any]) -> dict[str, str]:
+    """Return `type` and `message` of the error that an event tells of; empty if it tells of none."""
+    return dict(event["run"].get("facets", {}).get("geartrain_error", {}))
+
+
+def digests(event: Mapping[str, Any], side: Literal["inputs", "outputs"]) -> dict[str, str]:
+    """Return name -> digest (hex) of what an event names as inputs or outputs."""
+    found = {}
+    for item in event.get(side) or ():
+        version = (item.get("facets") or {}).get("version", {}).get("datasetVersion", "")
+        found[str(item["name"])] = str(version).removeprefix(SHA256)
+    return found
+
+
+def unfinished(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return run id -> START of every run that has begun and said no end."""
+    begun: dict[str, dict[str, Any]] = {}
+    ended = set()
+    for event in events:
+        run = event["run"]["runId"]
+        if event["eventType"] in ENDS:
+            ended.add(run)
+        elif event["eventType"] == "START":
+            begun[run] = event
+    return {run: event for run, event in begun.items() if run not in ended}
 
 
 def abort_unfinished(log: Path, message: str) -> list[str]:
-    """Append ABORT for every run that has begun and said no end; return their jobs. Nobody may be at work on them."""
-    unfinished: dict[str, dict[str, Any]] = {}
-    for event in read_events(log):
-        unfinished.pop(event["run"]["runId"], None)
-        if event["eventType"] == "START":
-            unfinished[event["run"]["runId"]] = event
-    for run_id, event in unfinished.items():
-        versions = {item["name"]: item.get("facets", {}).get("version", {}) for item in event.get("inputs", ())}
-        inputs = {name: version.get("datasetVersion", "") for name, version in versions.items()}
-        facets = {"error": {"type": "Unfinished", "message": message}}
-        emit(log, "ABORT", run_id=run_id, job=event["job"]["name"], inputs=inputs, outputs={}, facets=facets)
-    return [event["job"]["name"] for event in unfinished.values()]
+    """Append ABORT for every run that has begun and said no end; return their stages. Nobody may be at work on them."""
+    begun = unfinished(read_events(log))
+    for event in begun.values():
+        end(log, event, "ABORT", {"error": {"type": "Unfinished", "message": message}})
+    return [stage_of(event) for event in begun.values()]
 
 
-def _dataset(name: str, digest: str) -> dict[str, Any]:
-    facets = {"version": {"_producer": PRODUCER, "_schemaURL": SCHEMA_URL, "datasetVersion": digest}} if digest else {}
-    return {"namespace": NAMESPACE, "name": name, "facets": facets}
+def end(
+    log: Path, started: Mapping[str, Any], event_type: EventType, facets: Facets, outputs: Iterable[Data] = ()
+) -> None:
+    """Record the end of a run that another process began: what its START says, and what is known of the end."""
+    from geartrain.lineage import openlineage
+
+    run_facets = {key: value for key, value in started["run"].get("facets", {}).items() if key != journal.CHAIN}
+    event = {
+        **started,
+        "eventType": event_type,
+        "eventTime": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "run": {**started["run"], "facets": {**run_facets, **openlineage.run_facets(facets)}},
+        "outputs": openlineage.datasets(_described(outputs)),
+    }
+    _record(log, event)
 
 
-def _last_hash(file: Any) -> str:
-    """Hash of the last complete line; ends a line that a crash cut short."""
-    size = file.seek(0, os.SEEK_END)
-    if size == 0:
-        return GENESIS
-    window = min(size, 1 << 20)
-    file.seek(size - window)
-    tail = file.read(window)
-    if not tail.endswith(b"\n"):
-        file.write(b"\n")
-    return hashlib.sha256(tail.rstrip(b"\n").splitlines()[-1]).hexdigest()
+def _record(log: Path, event: dict[str, Any]) -> dict[str, Any]:
+    from geartrain.lineage import openlineage
+
+    event["run"]["facets"][journal.CHAIN] = openlineage.chain_facet()
+    copy = mirror.from_environment(log, os.environ)
+    if copy is None:
+        return journal.append(log, event)
+    needed = event["eventType"] == "START"  # nothing is lost yet; later a failure would cost the work itself
+    return journal.append(log, event, usable=copy.usable, then=copy.carry if needed else copy.try_to_carry)
+
+
+def _described(data: Mapping[str, str] | Iterable[Data]) -> list[dict[str, str]]:
+    items = [Data(*pair) for pair in data.items()] if isinstance(data, Mapping) else list(data)
+    return [{**asdict(item), "namespace": NAMESPACE} for item in sorted(items, key=lambda item: item.name)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from geartrain.artifacts import MANIFEST, Manifest, read_manifest
 from geartrain.errors import UserError
-from geartrain.lineage.events import read_events
+from geartrain.lineage.events import digests, error_of, read_events, stage_of
 
 Record = dict[str, Any]
 ROOTS = ("data", "models", "reports")
@@ -67,7 +67,7 @@ def gather(workspace: Path) -> Facts:
     found = dict(_artifacts(workspace))
     manifests = {stage: manifest for stage, (_, manifest) in found.items()}
     folders = {stage: folder for stage, (folder, _) in found.items()}
-    events = read_events(_home(workspace) / "lineage" / "events.ndjson")
+    events = read_events(_home(workspace) / "lineage")
     if not found and not events:
         raise UserError(f"{workspace}: no finished stage here. Run `geartrain run` first, or name its folder by --dir.")
 
@@ -122,11 +122,10 @@ def _resources(events: Sequence[Record], manifests: Mapping[str, Manifest]) -> d
     """Return what the run that published each artifact used; an earlier run of other content does not count."""
     used: dict[str, Mapping[str, float]] = {}
     for event in events:
-        stage = event["job"]["name"]
+        stage = stage_of(event)
         if event["eventType"] != "COMPLETE" or stage not in manifests:
             continue
-        published = {output["facets"].get("version", {}).get("datasetVersion") for output in event["outputs"]}
-        if manifests[stage].digest in published:
+        if manifests[stage].digest in digests(event, "outputs").values():
             used[stage] = event["run"]["facets"].get("geartrain_resources", {})
     return used
 
@@ -134,10 +133,9 @@ def _resources(events: Sequence[Record], manifests: Mapping[str, Manifest]) -> d
 def _failures(events: Sequence[Record]) -> dict[str, str]:
     failed: dict[str, str] = {}
     for event in events:
-        stage = event["job"]["name"]
+        stage = stage_of(event)
         if event["eventType"] in ("FAIL", "ABORT"):
-            error = event["run"]["facets"].get("geartrain_error", {})
-            failed[stage] = str(error.get("message", "no reason recorded"))
+            failed[stage] = error_of(event).get("message", "no reason recorded")
         elif event["eventType"] == "COMPLETE":
             failed.pop(stage, None)
     return failed

@@ -26,7 +26,7 @@ CHUNK = 128
 MICROBATCH_TOKENS = 8192
 
 
-@stage(inputs=("warm_start", "collect"), sections=("model", "critic"))
+@stage(inputs=("warm_start", "collect"), sections=("model", "critic"), files=("critic.encoder",))
 def run(job: Job) -> Metrics:
     """Write `critic.safetensors`, `critic.json`, `history.jsonl`, and `encoder/` where one is configured.
 

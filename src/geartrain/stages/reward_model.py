@@ -14,7 +14,7 @@ from geartrain.training.reward_metrics import calibrate, is_trusted, resistance,
 from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare
 
 
-@stage(inputs=("preferences",), sections=("reward_model",))
+@stage(inputs=("preferences",), sections=("reward_model",), files=("reward_model.encoder",))
 def run(job: Job) -> Metrics:
     """Write the reward model as a self-contained folder, with `history.jsonl`.
 

@@ -11,11 +11,9 @@ import fcntl
 import functools
 import importlib
 import os
-import resource
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,11 +21,12 @@ from typing import Any
 
 from geartrain import artifacts
 from geartrain.config import Config
-from geartrain.errors import GeartrainError, UserError
-from geartrain.lineage import events
-from geartrain.preemption import PreemptedError
+from geartrain.errors import UserError
+from geartrain.lineage.events import Data
+from geartrain.lineage.recording import Task, mend, recorded
 from geartrain.progress import mute
 from geartrain.ranks import ALONE, Ranks
+from geartrain.sources import Source, read_sources
 
 Metrics = dict[str, Any]
 Paths = Mapping[str, Path]
@@ -59,8 +58,10 @@ FOLDERS = {
 """Where each stage's artifact lies in a workspace; `dvc.yaml` names the same folders."""
 
 
-EVENT_LOG = Path("lineage/events.ndjson")
-"""Of lineage, below `home()`."""
+KINDS = {"data": "dataset", "models": "model", "reports": "report"}
+"""What lies below each folder of a workspace."""
+LINEAGE = "lineage"
+"""Folder of lineage events, below `home()`."""
 
 
 def home() -> Path:
@@ -69,8 +70,8 @@ def home() -> Path:
 
 
 def event_log() -> Path:
-    """Return the file of lineage events."""
-    return home() / EVENT_LOG
+    """Return the folder of lineage events."""
+    return home() / LINEAGE
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class StageSpec:
     """Sections and shared keys of the configuration that the stage reads."""
     run: Callable[..., Metrics]
     """(config, inputs, outputs, ranks) -> metrics."""
+    files: tuple[str, ...] = ()
+    """Keys of the files and folders from outside that the stage reads."""
     together: bool = False
     """Whether several ranks may run it."""
 
@@ -119,9 +122,16 @@ def load_stage(name: str) -> StageSpec:
 
 
 def stage(
-    *, inputs: tuple[str, ...], sections: tuple[str, ...], together: bool = False
+    *, inputs: tuple[str, ...], sections: tuple[str, ...], files: tuple[str, ...] = (), together: bool = False
 ) -> Callable[[Callable[[Job], Metrics]], Any]:
-    """Declare a stage. The stage's name, and that of its one output, is its module's; `together`: for several ranks."""
+    """Declare a stage. The stage's name, and that of its one output, is its module's.
+
+    Args:
+        inputs: artifacts that it reads, by the stages that make them.
+        sections: of the configuration.
+        files: keys of what it reads from outside, such as `environment.source`.
+        together: whether several ranks may run it.
+    """
 
     def decorate(body: Callable[[Job], Metrics]) -> Any:
         name = body.__module__.rsplit(".", 1)[-1]
@@ -130,7 +140,7 @@ def stage(
         def run(config: Config, inputs: Paths, outputs: Paths, ranks: Ranks = ALONE) -> Metrics:
             return _run(spec, body, config, inputs, outputs, ranks)
 
-        spec = StageSpec(name, inputs, sections, run, together)
+        spec = StageSpec(name, inputs, sections, run, files, together)
         run.spec = spec  # type: ignore[attr-defined]
         return run
 
@@ -148,16 +158,16 @@ def _run(
     parameters = spec.parameters(config)
     digests = {name: artifacts.verify(path).digest for name, path in inputs.items()}
     _require_same(ranks, [parameters, digests, artifacts.code_digest()])
-    key = artifacts.fingerprint([spec.name, parameters, digests, artifacts.code_digest()])
-    target = outputs[spec.name]
-    work = home() / "work" / f"{spec.name}-{key[:16]}"
+    target, work = outputs[spec.name], _work(spec.name, parameters, digests)
     if not ranks.leads:
         return _assist(body, config, spec, Job(config, dict(inputs), {}, work, ranks))
     with _exclusive(work):
+        task = _task(spec.name, parameters, digests, read_sources(config, spec.files))
         finished = ranks.first(_finished(target, parameters, digests))
         if finished is not None:
+            mend(event_log(), task, artifacts.read_manifest(target).digest, finished)
             return finished
-        with _recorded(spec.name, digests, parameters) as published:
+        with recorded(event_log(), task) as published:
             staged = work / "output"
             staged.mkdir(parents=True, exist_ok=True)
             _remove_half_written(staged)
@@ -169,9 +179,42 @@ def _run(
                 staged, stage=spec.name, parameters=parameters, inputs=digests, metrics=metrics
             )
             artifacts.publish(staged, target)
-            published[spec.name] = manifest.digest
+            published.digest, published.metrics = manifest.digest, metrics
         shutil.rmtree(work, ignore_errors=True)
         return metrics
+
+
+def record_current(folder: Path, name: str) -> None:
+    """Complete the lineage of a stage whose output is current in a workspace, if a crash left that unsaid.
+
+    What is a link belongs to another workspace, whose lineage tells of it.
+    """
+    if (folder / FOLDERS[name]).is_symlink():
+        return
+    manifest = artifacts.read_manifest(folder / FOLDERS[name])
+    task = _task(name, manifest.parameters, manifest.inputs, ())
+    mend(folder / event_log(), task, manifest.digest, manifest.metrics)
+
+
+def _key(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str]) -> str:
+    return artifacts.fingerprint([name, parameters, digests, artifacts.code_digest()])
+
+
+def _work(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str]) -> Path:
+    return home() / "work" / f"{name}-{_key(name, parameters, digests)[:16]}"
+
+
+def _task(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str], sources: Sequence[Source]) -> Task:
+    """Return a stage's work as lineage tells of it."""
+    inputs = [_data(stage, digest) for stage, digest in digests.items()]
+    inputs += [Data(s.name, s.digest, "source", s.path, s.licence, s.origin) for s in sources]
+    key, work = _key(name, parameters, digests), _work(name, parameters, digests)
+    return Task(name, key, tuple(inputs), _data(name, ""), parameters, work)
+
+
+def _data(stage: str, digest: str) -> Data:
+    folder = FOLDERS.get(stage, Path(stage))
+    return Data(stage, digest, KINDS.get(folder.parts[0], "dataset"), folder.as_posix())
 
 
 def _assist(body: Callable[[Job], Metrics], config: Config, spec: StageSpec, job: Job) -> Metrics:
@@ -225,36 +268,6 @@ def _exclusive(work: Path) -> Iterator[None]:
     with work.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@contextmanager
-def _recorded(name: str, digests: Mapping[str, str], parameters: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Emit START, then COMPLETE with what was published or FAIL with the reason."""
-    run_id, log, started = events.new_run_id(), event_log(), time.monotonic()
-    events.emit(log, "START", run_id=run_id, job=name, inputs=digests, outputs={}, facets={"parameters": parameters})
-    published: dict[str, str] = {}
-    try:
-        yield published
-    except BaseException as error:
-        ended = isinstance(error, PreemptedError) or not isinstance(error, Exception)
-        kind: events.EventType = "ABORT" if ended else "FAIL"
-        message = str(error) if isinstance(error, GeartrainError) else repr(error)
-        reason = {"type": type(error).__name__, "message": message}
-        events.emit(log, kind, run_id=run_id, job=name, inputs=digests, outputs={}, facets={"error": reason})
-        raise
-    facets = {"resources": _resources(started)}
-    events.emit(log, "COMPLETE", run_id=run_id, job=name, inputs=digests, outputs=published, facets=facets)
-
-
-def _resources(started: float) -> dict[str, float]:
-    """Wall seconds; CPU seconds and peak memory of this process and of the workers it waited for."""
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    cpu = sum(usage.ru_utime + usage.ru_stime for usage in (own, children))
-    return {
-        "seconds": round(time.monotonic() - started, 3),
-        "cpu_seconds": round(cpu, 3),
-        "peak_memory_bytes": max(own.ru_maxrss, children.ru_maxrss) * 1024,
-    }
 
 
 def _pin_threads(threads: int) -> None:

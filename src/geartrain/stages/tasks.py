@@ -11,7 +11,7 @@ from geartrain.progress import bar
 from geartrain.stages.stage import Job, Metrics, stage
 
 
-@stage(inputs=(), sections=("environment", "tasks"))
+@stage(inputs=(), sections=("environment", "tasks"), files=("environment.source",))
 def run(job: Job) -> Metrics:
     """Write `<split>.jsonl` per split and `worlds/`.
 

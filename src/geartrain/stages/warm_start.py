@@ -21,7 +21,7 @@ TOKENIZER_DEMONSTRATIONS = 600
 """Demonstrations that the tokenizer is trained on; more change no merge that matters."""
 
 
-@stage(inputs=("tasks",), sections=("model", "environment", "warm_start"))
+@stage(inputs=("tasks",), sections=("model", "environment", "warm_start"), files=("model.path",))
 def run(job: Job) -> Metrics:
     """Write a Hugging Face folder and `history.jsonl`.
 

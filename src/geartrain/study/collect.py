@@ -10,11 +10,11 @@ from geartrain.artifacts import fingerprint, read_manifest
 from geartrain.config_file import load_config
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.errors import UserError
-from geartrain.lineage.events import read_events
+from geartrain.lineage.events import read_events, stage_of
 from geartrain.rollouts.comparison import outcome_table
 from geartrain.rollouts.suite import DECODINGS
 from geartrain.stages.evaluation import EVALUATED
-from geartrain.stages.stage import FOLDERS, home
+from geartrain.stages.stage import FOLDERS, event_log
 from geartrain.study.curves import Curve, learning_curve
 from geartrain.study.exact import CreditMoment, read_phases, score_moments
 from geartrain.study.outcomes import MOMENTS, Numbers, read_credit, score_outcomes
@@ -140,9 +140,10 @@ def _success(folder: Path) -> dict[Measure, dict[str, float]]:
 def _seconds(folder: Path) -> float:
     """Return the wall time of the runs that finished; what a kill threw away is not in it."""
     last: dict[str, float] = {}
-    for event in read_events(folder / home() / "lineage/events.ndjson"):
-        if event["eventType"] == "COMPLETE" and event["job"]["name"] in OWN:
-            last[event["job"]["name"]] = event["run"]["facets"]["geartrain_resources"]["seconds"]
+    for event in read_events(folder / event_log()):
+        used = event["run"]["facets"].get("geartrain_resources")  # what was mended after a crash has none
+        if event["eventType"] == "COMPLETE" and stage_of(event) in OWN and used:
+            last[stage_of(event)] = used["seconds"]
     return round(sum(last.values()), 1)
 
 

@@ -19,9 +19,9 @@ from geartrain.config import Config
 from geartrain.config_file import load_config
 from geartrain.engines import run_direct
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, GeartrainError, UserError
-from geartrain.lineage.events import read_events
+from geartrain.lineage.events import error_of, read_events, stage_of
 from geartrain.progress import bar
-from geartrain.stages.stage import FOLDERS, ORDER, home
+from geartrain.stages.stage import FOLDERS, ORDER, event_log
 from geartrain.study.schema import BASE, Cell, Plan
 
 SHARED = ORDER[: ORDER.index("policy")]
@@ -150,7 +150,7 @@ def _run_cell(plan: Plan, cell: Cell) -> Failure | None:
     """Run the stages of one cell; what they print goes to its log."""
     folder = plan.folder(cell)
     (folder / FAILED).unlink(missing_ok=True)
-    events = folder / home() / "lineage/events.ndjson"
+    events = folder / event_log()
     seen = len(read_events(events))
     with (folder / LOG).open("a", encoding="utf-8") as log:
         say = partial(print, file=log, flush=True)
@@ -168,8 +168,8 @@ def _run_cell(plan: Plan, cell: Cell) -> Failure | None:
     if not ended:
         return Failure(cell.name, "", code, f"see {cell.name}/{LOG}")
     last = ended[-1]
-    reason = last["run"]["facets"].get("geartrain_error", {}).get("message", f"was killed; see {cell.name}/{LOG}")
-    return Failure(cell.name, last["job"]["name"], code, reason)
+    reason = error_of(last).get("message", f"was killed; see {cell.name}/{LOG}")
+    return Failure(cell.name, stage_of(last), code, reason)
 
 
 def _stale(folder: Path, config: Config) -> list[str]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from geartrain.cluster import api, places
+from geartrain import places
+from geartrain.cluster import api
 from geartrain.cluster.api import Kubernetes
 from geartrain.cluster.trainjob import Resources, TrainingJob
 from tests.fakes.bench import IMAGE, Bench, FakeTime

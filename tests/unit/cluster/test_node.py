@@ -9,12 +9,12 @@ import pytest
 
 from geartrain import artifacts
 from geartrain.cluster.node import leave_message, published, read_request, run_node, whole_record
-from geartrain.cluster.places import locate
 from geartrain.cluster.section import Request
 from geartrain.cluster.storage import Storage
 from geartrain.config import parse_config
 from geartrain.config_file import check_together, missing_files, read_record
 from geartrain.errors import InfrastructureError, UserError
+from geartrain.places import locate
 from geartrain.stages.stage import ORDER, load_stage
 from tests.fakes.console import geartrain
 from tests.fakes.object_store import Fault

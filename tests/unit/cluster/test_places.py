@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from geartrain.cluster.places import MissingError, locate
 from geartrain.errors import InfrastructureError, UserError
+from geartrain.places import MissingError, locate
 from tests.fakes.object_store import Fault
 
 

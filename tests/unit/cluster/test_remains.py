@@ -17,6 +17,7 @@ from tests.fakes.kubernetes_server import JOBS, Fault, KubernetesServer
 RUN = "5f0c7c4e-9b1d-4a55-8a38-6f1f0b9a2a11"
 NOON = 1_795_953_600.0
 DAY = 86400.0
+ONE, TWO = (f"01a22f41-b8d8-706f-8161-00000000000{n}" for n in (1, 2))
 CHECKPOINT = "work/policy-0123/checkpoints/00004.pt"
 
 
@@ -28,10 +29,10 @@ def left(tmp_path: Path) -> Path:
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         (stage / name).write_text("x")
     emit = {"job": "policy", "outputs": {}}
-    log = stage / "lineage/events.ndjson"
-    events.emit(log, "START", run_id="one", inputs={"tasks": "d1"}, **emit)
-    events.emit(log, "ABORT", run_id="one", inputs={"tasks": "d1"}, **emit)
-    events.emit(log, "START", run_id="two", inputs={"tasks": "d1"}, **emit)
+    log = stage / "lineage"
+    events.emit(log, "START", run_id=ONE, inputs={"tasks": "d1"}, **emit)
+    events.emit(log, "ABORT", run_id=ONE, inputs={"tasks": "d1"}, **emit)
+    events.emit(log, "START", run_id=TWO, inputs={"tasks": "d1"}, **emit)
     for path in (*stage.rglob("*"), stage, stage.parent):
         os.utime(path, (NOON, NOON))
     return stage
@@ -43,10 +44,10 @@ def look(left: Path, cluster: Kubernetes, state: RunState, *, days: float = 8.0,
 
 
 def ends(left: Path) -> list[tuple[str, str]]:
-    return [(event["run"]["runId"], event["eventType"]) for event in events.read_events(left / "lineage/events.ndjson")]
+    return [(event["run"]["runId"], event["eventType"]) for event in events.read_events(left / "lineage")]
 
 
-BEFORE = [("one", "START"), ("one", "ABORT"), ("two", "START")]
+BEFORE = [(ONE, "START"), (ONE, "ABORT"), (TWO, "START")]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_each_case(
     assert (verdict.delete, verdict.outcome) == ((True, "deleted") if gone else (False, ""))
     assert words in verdict.reason
     assert (left / CHECKPOINT).exists() is not gone
-    assert ends(left) == [*BEFORE, *([("two", "ABORT")] if ended else [])]
+    assert ends(left) == [*BEFORE, *([(TWO, "ABORT")] if ended else [])]
 
 
 def test_lineage_stays_and_is_ended_once(left: Path, cluster: Kubernetes) -> None:
@@ -75,10 +76,10 @@ def test_lineage_stays_and_is_ended_once(left: Path, cluster: Kubernetes) -> Non
     assert [path.name for path in left.iterdir()] == ["lineage"]
     (again,) = look(left, cluster, RunState.OVER, days=99)
     assert (again.delete, again.reason) == (False, "only lineage events are left")
-    last = events.read_events(left / "lineage/events.ndjson")[-1]
-    assert (last["run"]["runId"], last["eventType"]) == ("two", "ABORT")
+    last = events.read_events(left / "lineage")[-1]
+    assert (last["run"]["runId"], last["eventType"]) == (TWO, "ABORT")
     assert len(ends(left)) == len(BEFORE) + 1
-    assert last["inputs"][0]["facets"]["version"]["datasetVersion"] == "d1"
+    assert last["inputs"][0]["facets"]["version"]["datasetVersion"] == "sha256:d1"
     assert RUN in last["run"]["facets"]["geartrain_error"]["message"]
 
 
@@ -102,7 +103,8 @@ def test_a_dry_run_changes_nothing(left: Path, cluster: Kubernetes) -> None:
 
 
 def test_one_young_file_keeps_all_and_lineage_does_not_count(left: Path, cluster: Kubernetes) -> None:
-    os.utime(left / "lineage/events.ndjson", (NOON + 8 * DAY, NOON + 8 * DAY))
+    for path in (left / "lineage/journal").iterdir():
+        os.utime(path, (NOON + 8 * DAY, NOON + 8 * DAY))
     os.utime(left / CHECKPOINT, (NOON + 5 * DAY, NOON + 5 * DAY))
     (verdict,) = look(left, cluster, RunState.OVER)
     assert not verdict.delete

@@ -8,13 +8,13 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from geartrain import artifacts
+from geartrain import artifacts, places
 from geartrain.artifacts import MANIFEST
-from geartrain.cluster import places, storage
+from geartrain.cluster import storage
 from geartrain.cluster.patience import StoppedError
-from geartrain.cluster.places import MissingError, Place, locate
 from geartrain.cluster.storage import Storage
 from geartrain.errors import InfrastructureError, UserError
+from geartrain.places import MissingError, Place, locate
 from tests.fakes.object_store import Fault
 
 ODD = "ein Weg/mit #?%20+&=~ é 東/Übung"

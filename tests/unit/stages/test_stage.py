@@ -1,5 +1,9 @@
 """Whoever calls a stage gets the same guarantees."""
 
+import hashlib
+import os
+import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -7,7 +11,7 @@ import pytest
 from geartrain import artifacts
 from geartrain.config import Config, parse_config
 from geartrain.errors import UserError
-from geartrain.lineage.events import read_events
+from geartrain.lineage.events import digests, read_events
 from geartrain.preemption import PreemptedError
 from geartrain.stages import stage as stages
 from geartrain.stages.stage import Job, Metrics, StageSpec, event_log
@@ -59,7 +63,7 @@ def test_a_stage_seals_what_it_wrote_and_says_so(toy: StageSpec) -> None:
     assert set(manifest.parameters) == {"seed", "threads", "policy"}
     start, complete = read_events(event_log())
     assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
-    assert complete["outputs"][0]["facets"]["version"]["datasetVersion"] == manifest.digest
+    assert complete["outputs"][0]["facets"]["version"]["datasetVersion"] == f"sha256:{manifest.digest}"
 
 
 def test_a_finished_stage_is_not_repeated_and_a_changed_one_is(toy: StageSpec, body: Body) -> None:
@@ -123,3 +127,73 @@ def test_a_file_that_a_killed_run_was_writing_is_not_published(body: Body, toy: 
     body.error = None
     toy.run(Config(), {}, OUT)
     assert artifacts.verify(OUT["toy"]).files.keys() == {"result"}
+
+
+def kinds(run: str | None = None) -> list[str]:
+    return [event["eventType"] for event in read_events(event_log()) if run in (None, event["run"]["runId"])]
+
+
+@pytest.mark.parametrize("place", ["before the output is renamed", "after it"])
+def test_a_crash_around_publication_leaves_no_gap_in_the_lineage(
+    toy: StageSpec, body: Body, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child process is killed between output rename and COMPLETE (or before both); the rerun says what happened."""
+    child = os.fork()
+    if child == 0:
+        publish = artifacts.publish
+
+        def killed(staged: Path, target: Path) -> None:
+            if place == "after it":
+                publish(staged, target)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        artifacts.publish = killed
+        toy.run(Config(), {}, OUT)
+    os.waitpid(child, 0)
+    assert kinds() == ["START"]
+    first = read_events(event_log())[0]["run"]["runId"]
+    toy.run(Config(), {}, OUT)
+    digest = artifacts.verify(OUT["toy"]).digest
+    told = [event for event in read_events(event_log()) if event["eventType"] == "COMPLETE"]
+    assert [digests(event, "outputs") for event in told] == [{"toy": digest}], "one COMPLETE, for what is in place"
+    if place == "after it":
+        assert body.calls == 0, "nothing is done again"
+        assert kinds(first) == ["START", "COMPLETE"]
+        assert "no COMPLETE told of it" in told[0]["run"]["facets"]["geartrain_recovery"]["reason"]
+    else:
+        assert kinds(first) == ["START", "ABORT"], "the try that was killed is ended by the next one"
+        assert told[0]["run"]["facets"]["geartrain_stage"]["attempt"] == 2
+    before = len(read_events(event_log()))
+    toy.run(Config(), {}, OUT)
+    assert len(read_events(event_log())) == before, "and said once"
+
+
+def test_an_output_that_nobody_told_of_gets_a_run_of_its_own(toy: StageSpec) -> None:
+    toy.run(Config(), {}, OUT)
+    shutil.rmtree(event_log())
+    toy.run(Config(), {}, OUT)
+    start, complete = read_events(event_log())
+    assert start["run"]["runId"] == complete["run"]["runId"]
+    assert "geartrain_recovery" in complete["run"]["facets"]
+
+
+def test_files_from_outside_are_inputs(body: Body, tmp_path: Path) -> None:
+    (tmp_path / "data/raw").mkdir(parents=True)
+    (tmp_path / "data/raw/chinook.json").write_text("[]")
+    reader = stages.stage(inputs=(), sections=("environment",), files=("environment.source",))(body).spec
+    reader.run(Config(), {}, OUT)
+    assert digests(read_events(event_log())[0], "inputs") == {"environment.source": hashlib.sha256(b"[]").hexdigest()}
+
+
+def test_an_engine_that_skips_a_stage_mends_its_lineage(tmp_path: Path) -> None:
+    target = tmp_path / stages.FOLDERS["tasks"]
+    target.mkdir(parents=True)
+    artifacts.write_manifest(target, stage="tasks", parameters={}, inputs={}, metrics={"n": 1})
+    for _ in range(2):
+        stages.record_current(Path(), "tasks")
+    assert kinds() == ["START", "COMPLETE"]
+    elsewhere = tmp_path / "cell"
+    (elsewhere / "data").mkdir(parents=True)
+    (elsewhere / stages.FOLDERS["tasks"]).symlink_to(target)
+    stages.record_current(elsewhere, "tasks")
+    assert not (elsewhere / event_log()).exists(), "a link belongs to another workspace"

@@ -29,10 +29,10 @@ class Stages:
             if workspace.is_current(folder, stage, config):
                 continue
             name = f"{folder.parent.parent.name}/{folder.parent.name}/{folder.name}:{stage}"
-            log = folder / ".geartrain/lineage/events.ndjson"
+            log = folder / ".geartrain/lineage"
             if name in self.failing:
                 reason = {"error": {"type": "UserError", "message": "too steep"}}
-                events.emit(log, "FAIL", run_id="r", job=stage, inputs={}, outputs={}, facets=reason)
+                events.emit(log, "FAIL", run_id=events.new_run_id(), job=stage, inputs={}, outputs={}, facets=reason)
                 return self.failing[name]
             self.made.append(name)
             target, spec = folder / FOLDERS[stage], load_stage(stage)

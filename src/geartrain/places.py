@@ -95,6 +95,15 @@ class Place:
                 return None
         return Found(size, digest.hexdigest())
 
+    def names(self) -> list[str]:
+        """Return the names of the files in a folder, sorted; none if there is no such folder."""
+        with self._errors("read"):
+            try:
+                listed = self.files.ls(self.path, detail=True, refresh=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(item["name"].rstrip("/").rpartition("/")[2] for item in listed if item["type"] == "file")
+
     def read(self) -> bytes:
         """Return the bytes of a small file. Raises MissingError."""
         with self._errors("read"):

@@ -1,0 +1,99 @@
+"""Where a run comes from: the code, the image, and the run of an orchestrator that it is a part of.
+
+All of it is read from the environment and from git, once a process; what is not known is left out, never guessed.
+
+    GEARTRAIN_RUN_ID        the run that this one is a part of: Kubeflow's, or that of `geartrain run`
+    GEARTRAIN_IMAGE_DIGEST  what the process runs in
+    GEARTRAIN_GIT_COMMIT, GEARTRAIN_GIT_REPOSITORY   in images, which hold no git
+    GEARTRAIN_NAMESPACE, GEARTRAIN_CLUSTER_NAME      of a pod; OPENLINEAGE_NAMESPACE overrules both
+"""
+
+import platform
+import re
+import subprocess
+import uuid
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from geartrain.artifacts import code_digest
+
+RUN_ID = "GEARTRAIN_RUN_ID"
+IMAGE = "GEARTRAIN_IMAGE_DIGEST"
+PIPELINE = "geartrain"
+"""Name of the pipeline; a job is `<pipeline>.<stage>`, as Kubeflow's tasks are named."""
+LOCAL = "local://geartrain"
+"""Namespace of jobs outside of a cluster."""
+_WEB = re.compile(r"(?:https?://|ssh://)?(?:[^@/]*@)?([A-Za-z0-9.-]+(?::\d+)?)[:/](.+?)(?:\.git)?/?")
+
+
+def job_namespace(environment: Mapping[str, str]) -> str:
+    """Return the namespace of this process's jobs: `kfp://<cluster>/<namespace>` in a pod, else a fixed one."""
+    if given := environment.get("OPENLINEAGE_NAMESPACE"):
+        return given
+    if "KUBERNETES_SERVICE_HOST" not in environment:
+        return LOCAL
+    cluster = environment.get("GEARTRAIN_CLUSTER_NAME") or "cluster"
+    return f"kfp://{cluster}/{environment.get('GEARTRAIN_NAMESPACE') or 'default'}"
+
+
+def parent_run(environment: Mapping[str, str]) -> dict[str, str] | None:
+    """Return `run`, `namespace` and `job` of the run that this process works for; None if there is none."""
+    given = environment.get(RUN_ID, "")
+    try:
+        run = str(uuid.UUID(given))
+    except ValueError:
+        return None
+    return {"run": run, "namespace": job_namespace(environment), "job": PIPELINE}
+
+
+def code_facets(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the content of the facets `code` and `environment`."""
+    found = _git()
+    commit = environment.get("GEARTRAIN_GIT_COMMIT") or found.get("commit")
+    code: dict[str, Any] = {"digest": code_digest(), "version": version("geartrain")}
+    if commit:
+        code["commit"] = commit
+    if "changed" in found:
+        code["changed"] = found["changed"]
+    surroundings = {"python": platform.python_version(), "machine": platform.machine()}
+    image = environment.get(IMAGE)
+    return {"code": code, "environment": {**surroundings, **({"image": image} if image else {})}}
+
+
+def source_location(environment: Mapping[str, str]) -> dict[str, str] | None:
+    """Return `repository` (a web address, without names and keys) and `commit`; None unless both are known."""
+    found = _git()
+    commit = environment.get("GEARTRAIN_GIT_COMMIT") or found.get("commit")
+    repository = web_address(environment.get("GEARTRAIN_GIT_REPOSITORY") or found.get("remote", ""))
+    return {"repository": repository, "commit": commit} if commit and repository else None
+
+
+def web_address(remote: str) -> str:
+    """Return the https address of a git remote; "" for a path of this machine."""
+    match = _WEB.fullmatch(remote)
+    return f"https://{match[1]}/{match[2]}" if match and "." in match[1] and not remote.startswith((".", "/")) else ""
+
+
+@cache
+def _git() -> dict[str, Any]:
+    """Return commit, remote and whether sources were changed, of the checkout that this package is part of, if any."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists() or not (root / "src" / "geartrain").is_dir():
+        return {}
+    commit = _ask(root, "rev-parse", "HEAD")
+    if not commit:
+        return {}
+    changed = _ask(root, "status", "--porcelain", "--", "src")
+    return {"commit": commit, "remote": _ask(root, "config", "--get", "remote.origin.url"), "changed": bool(changed)}
+
+
+def _ask(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

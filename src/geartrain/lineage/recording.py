@@ -1,0 +1,119 @@
+"""How a stage tells lineage of its work: START, then one end; and what a crash left unsaid, said later.
+
+The ids of all tries lie beside the checkpoint. So the next try ends the one before, if that was killed; and one that
+finds the output in place and whole, with nobody having told of it, completes the run that made it.
+"""
+
+import os
+import resource
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from geartrain.errors import GeartrainError
+from geartrain.lineage import events, journal
+from geartrain.lineage.events import Data
+from geartrain.metrics import flatten
+from geartrain.preemption import PreemptedError
+
+TRIES = "tries"
+"""File of run ids, one a line, in a work folder."""
+KILLED = "ended without a word: the process was killed, or its machine was lost"
+LOST_WORD = "the output is in place and whole, and no COMPLETE told of it: the process ended between the two"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of work, as lineage tells of it."""
+
+    stage: str
+    key: str
+    """Digest of stage, parameters, inputs and code."""
+    inputs: tuple[Data, ...]
+    output: Data
+    """Without its digest, which is not known yet."""
+    parameters: Mapping[str, Any]
+    work: Path
+    """Folder that outlives a kill; the caller holds its lock."""
+
+
+@dataclass
+class Published:
+    """What a run has written, told before its end."""
+
+    digest: str = ""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def recorded(log: Path, task: Task) -> Iterator[Published]:
+    """Record START, then COMPLETE with what was published, FAIL with the reason, or ABORT if it was asked to end."""
+    started, run_id, attempt = time.monotonic(), events.new_run_id(), _new_try(log, task)
+    task.work.mkdir(parents=True, exist_ok=True)
+    _note(task.work / TRIES, run_id)
+    known = {"parameters": task.parameters, "stage": {"name": task.stage, "key": task.key, "attempt": attempt}}
+    told: dict[str, Any] = {"run_id": run_id, "job": task.stage, "inputs": task.inputs}
+    events.emit(log, "START", **told, outputs=(), facets=known)
+    published = Published()
+    try:
+        yield published
+    except BaseException as error:
+        ended = isinstance(error, PreemptedError) or not isinstance(error, Exception)
+        message = str(error) if isinstance(error, GeartrainError) else repr(error)
+        reason = {"type": type(error).__name__, "message": message}
+        events.emit(log, "ABORT" if ended else "FAIL", **told, outputs=(), facets={**known, "error": reason})
+        raise
+    facets = {**known, "resources": _resources(started), "metrics": {"values": flatten(published.metrics)}}
+    events.emit(log, "COMPLETE", **told, outputs=[replace(task.output, digest=published.digest)], facets=facets)
+
+
+def mend(log: Path, task: Task, digest: str, metrics: Mapping[str, Any]) -> bool:
+    """Record that a task is complete, if its output is in place and whole and nobody told; return whether it was so.
+
+    If the run that made it is known, it is completed; otherwise the output gets a run of its own, which says why.
+    """
+    told = journal.find(log, f"{events.SHA256}{digest}")
+    if any(event["eventType"] == "COMPLETE" and digest in events.digests(event, "outputs").values() for event in told):
+        return False
+    facets: dict[str, Any] = {"recovery": {"reason": LOST_WORD}, "metrics": {"values": flatten(metrics)}}
+    outputs = [replace(task.output, digest=digest)]
+    begun = list(events.unfinished(journal.find(log, task.key)).values())
+    if begun:
+        events.end(log, begun[-1], "COMPLETE", facets, outputs)
+        return True
+    known = {"parameters": task.parameters, "stage": {"name": task.stage, "key": task.key, "attempt": 1}, **facets}
+    run: dict[str, Any] = {"run_id": events.new_run_id(), "job": task.stage, "inputs": task.inputs, "facets": known}
+    events.emit(log, "START", **run, outputs=())
+    events.emit(log, "COMPLETE", **run, outputs=outputs)
+    return True
+
+
+def _new_try(log: Path, task: Task) -> int:
+    """Return the number of this try, from 1; end the one before, if it was killed."""
+    path = task.work / TRIES
+    tries = path.read_text("utf-8").split() if path.is_file() else []
+    if tries:
+        for event in events.unfinished(journal.find(log, tries[-1])).values():
+            events.end(log, event, "ABORT", {"error": {"type": "Unfinished", "message": KILLED}})
+    return len(tries) + 1
+
+
+def _note(path: Path, run_id: str) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{run_id}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _resources(started: float) -> dict[str, float]:
+    """Wall seconds; CPU seconds and peak memory of this process and of the workers it waited for."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    cpu = sum(usage.ru_utime + usage.ru_stime for usage in (own, children))
+    return {
+        "seconds": round(time.monotonic() - started, 3),
+        "cpu_seconds": round(cpu, 3),
+        "peak_memory_bytes": max(own.ru_maxrss, children.ru_maxrss) * 1024,
+    }

