@@ -34,6 +34,7 @@ SEGMENT_BYTES = 4 * 2**20
 """A longer segment is ended: what is copied away and hashed anew stays small."""
 _SEGMENT = re.compile(r"([0-9a-f]{16})\.(\d{6})\.ndjson")
 _HEAD_BYTES = 160
+_TRIES = 100
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,8 @@ def _timed(name: str, paths: list[Path]) -> Iterator[tuple[str, str, int, Event]
 def _free_writer(journal: Path, usable: Usable) -> Iterator[tuple[str, Head, int]]:
     """Lock a writer that nobody holds and that is whole; a new one if there is none."""
     known = sorted(path.stem for path in journal.glob("*.head"))
-    for name in (*known, uuid.uuid4().hex[:16]):
+    # between making a new one and locking it another process may have taken it: then it makes one more
+    for name in (*known, *(uuid.uuid4().hex[:16] for _ in range(_TRIES))):
         handle = os.open(journal / f"{name}.head", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             try:
@@ -206,7 +208,7 @@ def _free_writer(journal: Path, usable: Usable) -> Iterator[tuple[str, Head, int
                 return
         finally:
             os.close(handle)  # gives the lock back
-    raise AssertionError("a new writer is always free")
+    raise AssertionError(f"{_TRIES} new writers were taken by others")
 
 
 def _caught_up(journal: Path, name: str, head: Head | None) -> Head | None:

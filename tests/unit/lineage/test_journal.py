@@ -104,7 +104,7 @@ def test_nobody_goes_on_writing_to_a_file_that_was_cut(tmp_path: Path) -> None:
     cut = only_file(tmp_path)
     first = cut.read_bytes().splitlines(keepends=True)[0]
     cut.write_bytes(first)
-    append(tmp_path, 2)
+    append(tmp_path, 2, seconds=1)
     assert cut.read_bytes() == first, "the evidence stays as it is"
     assert names(tmp_path) == ["0", "2"]
 
