@@ -29,9 +29,13 @@ class Site:
 
 
 STORE = {
-    name: name for name in ("AWS_REGION", "AWS_ENDPOINT_URL", "AWS_REQUEST_CHECKSUM_CALCULATION", "GEARTRAIN_STORE")
+    name: name
+    for name in (
+        *("AWS_REGION", "AWS_ENDPOINT_URL", "AWS_REQUEST_CHECKSUM_CALCULATION", "GEARTRAIN_STORE"),
+        *("GEARTRAIN_LINEAGE", "GEARTRAIN_CLUSTER_NAME"),
+    )
 }
-"""What an overlay may say of its store."""
+"""What an overlay may say of its store: where artifacts lie, where lineage events are copied to, under which name."""
 SITES = {
     "dev": Site(
         secrets={"mlpipeline-minio-artifact": {"accesskey": "AWS_ACCESS_KEY_ID", "secretkey": "AWS_SECRET_ACCESS_KEY"}},

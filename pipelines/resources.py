@@ -8,12 +8,15 @@ from components.sites import SITE, Site
 from geartrain.cluster import naming
 from geartrain.cluster.conclusion import ENDPOINT
 from geartrain.cluster.owner import POD, POD_UID
-from geartrain.cluster.step import LAUNCH_ONLY, RUN_ID
+from geartrain.cluster.step import LAUNCH_ONLY
+from geartrain.lineage.origin import NAMESPACE, RUN_ID
 
 NOBODY = 65532
 """User and group of the image; a number, for the kubelet cannot tell whether a user by name is root."""
 WORK, TEMPORARY = "/work", "/tmp"  # noqa: S108 - mount points in the pod
 RUN_LABEL_OF_KUBEFLOW = "metadata.labels['pipeline/runid']"
+TOLD = {RUN_ID: RUN_LABEL_OF_KUBEFLOW, NAMESPACE: "metadata.namespace"}
+"""What every step's lineage says of where it ran."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,10 @@ def sized(task: dsl.PipelineTask, site: Site = SITE) -> dsl.PipelineTask:
     variables = {**VARIABLES, "GEARTRAIN_HOME": WORK}
     if name == "conclude":
         variables[ENDPOINT] = API
+    fields = {**TOLD, **({POD: "metadata.name", POD_UID: "metadata.uid"} if name in NODES else {})}
+    for variable, field in fields.items():
+        kubernetes.use_field_path_as_env(task, variable, field)
     if name in NODES:
-        for variable, field in {RUN_ID: RUN_LABEL_OF_KUBEFLOW, POD: "metadata.name", POD_UID: "metadata.uid"}.items():
-            kubernetes.use_field_path_as_env(task, variable, field)
         variables.update({LAUNCH_ONLY: "1"} if site.launches else {})
     for variable, value in variables.items():
         task.set_env_variable(variable, value)

@@ -22,17 +22,8 @@ MANIFEST = "manifest.json"
 NOT_CODE_OF_A_RESULT = frozenset(
     [
         *("cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "processes.py", "progress.py"),
-        *(
-            "places.py",
-            "sources.py",
-            "cluster",
-            "operations.py",
-            "scheduling.py",
-            "preemption.py",
-            "reporting",
-            "study",
-            "walkthrough.py",
-        ),
+        *("cluster", "lineage_commands.py", "operations.py", "places.py", "preemption.py", "reporting"),
+        *("scheduling.py", "sources.py", "study", "walkthrough.py"),
     ]
 )
 """Parts of the package that cannot change what a stage computes."""

@@ -5,6 +5,7 @@ fault of the infrastructure should be.
 """
 
 EXIT_USER = 2
+EXIT_DOUBT = 3  # of `geartrain lineage verify`: the lineage is not what it was
 EXIT_INFRASTRUCTURE = 75  # EX_TEMPFAIL of sysexits.h: "try again later"
 EXIT_QUEUE = 76  # a cluster's queue was too long: nothing is wrong, the place is missing
 

@@ -30,7 +30,7 @@ def write_history(
 ) -> list[str]:
     """Write a journal of so many runs; return the digests of data from outside that some run reads.
 
-    A tenth of the runs builds datasets (of one to three older ones), a tenth trains models (of datasets, and of an older
+    A tenth of the runs builds datasets (of one to four older ones), a tenth trains models (of datasets and an older
     model), the rest evaluates models. With `events`, runs are repeated (START and ABORT) until there are so many.
     """
     rng = random.Random(seed)

@@ -22,6 +22,7 @@ from geartrain.cluster.storage import Storage
 from geartrain.cluster.trainjob import Owner, Placement, Resources, TrainingJob
 from geartrain.config import Config
 from geartrain.errors import EXIT_QUEUE, EXIT_USER, GeartrainError, InfrastructureError, QueueError, UserError
+from geartrain.lineage import origin
 from geartrain.places import locate
 
 INLINE_BYTES = 64 * 1024
@@ -125,7 +126,12 @@ def make_job(
         processes_per_node=section.processes_per_node,
         attempt=attempt,
         resources=Resources(requests=amounts, limits=amounts),
-        environment={"OMP_NUM_THREADS": str(config.threads), **section.variables, "GEARTRAIN_HOME": home},
+        environment={
+            "OMP_NUM_THREADS": str(config.threads),
+            **section.variables,
+            **_told(run_id, section.image),
+            "GEARTRAIN_HOME": home,
+        },
         queue=section.queue,
         priority_class=section.priority_class,
         placement=Placement(section.node_selector, tolerations),
@@ -169,6 +175,12 @@ def _see_through(
     submitted = beside(request, SUBMITTED)
     known = {"trainjob": submitted} if storage.read_note(submitted) is not None else {}
     return {**storage.manifest(there).metrics, **known, "uri": there}
+
+
+def _told(run_id: str, image: str) -> dict[str, str]:
+    """Return what lineage says of a training pod: run, image, and where the launcher runs too."""
+    here = {name: os.environ[name] for name in (origin.NAMESPACE, origin.CLUSTER) if os.environ.get(name)}
+    return {**here, origin.RUN_ID: run_id, origin.IMAGE: image.rpartition("@")[2]}
 
 
 def _pass_on(request: Request, storage: Storage) -> str:

@@ -18,11 +18,10 @@ from geartrain import preemption
 from geartrain.artifacts import read_manifest, write_json
 from geartrain.config import parse_config
 from geartrain.errors import EXIT_INFRASTRUCTURE, GeartrainError, UserError
+from geartrain.lineage.origin import IMAGE, RUN_ID
 from geartrain.metrics import flatten
 from geartrain.stages.stage import Metrics, home
 
-RUN_ID = "GEARTRAIN_RUN_ID"
-"""Variable with Kubeflow's run id. A parameter would be part of the cache key, and no run would hit another's cache."""
 LAUNCH_ONLY = "GEARTRAIN_LAUNCH_ONLY"
 """Variable that is set where the step's pod is too small to run the stage itself."""
 NOTE = "failure.json"
@@ -79,6 +78,8 @@ def run_step(
     """
     name: str = run.spec.name  # type: ignore[attr-defined]  # set by @stage
     with reported(name):
+        if "image_digest" in marks:
+            os.environ[IMAGE] = marks["image_digest"]  # for lineage; a step is a process of its own
         config = parse_config(record, source=f"task {name}")
         numbers = run(config, {key: Path(item.path) for key, item in inputs.items()}, {name: Path(output.path)})
         manifest = read_manifest(Path(output.path))

@@ -140,6 +140,10 @@ class Index:
         query = "SELECT DISTINCT digest FROM artifacts JOIN edges ON artifact = artifacts.id WHERE output = 1"
         return {digest for (digest,) in self._database.execute(query)}
 
+    def headless(self) -> set[str]:
+        """Return the ids of runs that have an end and no beginning."""
+        return {run for (run,) in self._database.execute("SELECT run FROM runs WHERE started IS NULL")}
+
     def runs(self, state: str | None = None) -> list[Node]:
         """Return every run, or those in a state."""
         where, given = ("WHERE state = ?", (state,)) if state else ("", ())
@@ -157,7 +161,7 @@ class Index:
 
     def _walk(self, roots: Sequence[tuple[int, Node]], way: Literal["up", "down"], *, finished: bool = False) -> Graph:
         """Go from level to level, one question to the database for each."""
-        seen = {(node.kind, number): node for number, node in roots}
+        seen: dict[tuple[str, int], Node] = {(node.kind, number): node for number, node in roots}
         arrows: dict[tuple[str, str], None] = {}
         found_by: dict[str, str] = {}
         level: list[tuple[str, int]] = list(seen)

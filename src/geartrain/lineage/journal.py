@@ -17,7 +17,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,8 +164,15 @@ def read_events(folder: Path) -> list[Event]:
 
     Lines that are no events are left out: `geartrain lineage verify` names them.
     """
+    return [event for _, _, event in in_order(folder)]
+
+
+def in_order(folder: Path, done: Mapping[str, int] | None = None) -> Iterator[tuple[str, int, Event]]:
+    """Yield (writer, which of its events, event) by time; the first `done[writer]` events of a writer are left out."""
     chains = (_timed(name, paths) for name, paths in sorted(writers(folder).items()))
-    return [event for _, _, _, event in heapq.merge(*chains, key=lambda entry: entry[:3])]
+    for _, name, number, event in heapq.merge(*chains, key=lambda entry: entry[:3]):
+        if number >= (done or {}).get(name, 0):
+            yield name, number, event
 
 
 def find(folder: Path, text: str) -> list[Event]:

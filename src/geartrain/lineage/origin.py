@@ -21,7 +21,9 @@ from typing import Any
 from geartrain.artifacts import code_digest
 
 RUN_ID = "GEARTRAIN_RUN_ID"
+"""Variable with Kubeflow's run id. A parameter would be part of the cache key, and no run would hit another's cache."""
 IMAGE = "GEARTRAIN_IMAGE_DIGEST"
+NAMESPACE, CLUSTER = "GEARTRAIN_NAMESPACE", "GEARTRAIN_CLUSTER_NAME"
 PIPELINE = "geartrain"
 """Name of the pipeline; a job is `<pipeline>.<stage>`, as Kubeflow's tasks are named."""
 LOCAL = "local://geartrain"
@@ -35,8 +37,8 @@ def job_namespace(environment: Mapping[str, str]) -> str:
         return given
     if "KUBERNETES_SERVICE_HOST" not in environment:
         return LOCAL
-    cluster = environment.get("GEARTRAIN_CLUSTER_NAME") or "cluster"
-    return f"kfp://{cluster}/{environment.get('GEARTRAIN_NAMESPACE') or 'default'}"
+    cluster = environment.get(CLUSTER) or "cluster"
+    return f"kfp://{cluster}/{environment.get(NAMESPACE) or 'default'}"
 
 
 def parent_run(environment: Mapping[str, str]) -> dict[str, str] | None:

@@ -1,6 +1,5 @@
 """The index answers what made what, follows the journal, and is made anew when the past has changed."""
 
-import os
 import time
 from pathlib import Path
 
@@ -116,10 +115,8 @@ def test_what_is_not_there_is_said(text: str, says: str, home: Path) -> None:
 
 def test_a_beginning_that_fits_several_lists_them(home: Path) -> None:
     index = open_index(home)
-    runs = index.runs()
-    common = os.path.commonprefix([node.id for node in runs])
     with pytest.raises(UserError, match="may be any of"):
-        index.resolve(f"run:{common}")
+        index.resolve(f"run:{index.runs()[0].id[:6]}")  # ids begin with the time
 
 
 def test_a_whole_pipeline_run_is_asked_for_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

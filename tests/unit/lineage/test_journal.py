@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -177,7 +176,7 @@ def test_two_processes_and_sigkill_lose_nothing_of_ten_thousand(tmp_path: Path) 
         which = kill % 2
         goal = (kill // 2 + 1) * EVENTS // (KILLS // 2 + 1)
         while workers[which].is_alive() and _number(notes[which]) < goal:
-            time.sleep(0.001)
+            workers[which].join(0.001)
         os.kill(workers[which].pid or 0, signal.SIGKILL)
         workers[which].join()
         nexts[which] = max(_number(notes[which]) + 2, which)

@@ -1,0 +1,207 @@
+"""Is what the lineage says still true? The chain of every file, the artifacts on disk, and whether the events fit.
+
+A fault is what nobody should meet in good faith: a changed, dropped or reordered event, a file cut short, an artifact
+whose bytes or maker are not what was recorded. A note is what a kill or a later run leaves behind.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from geartrain import artifacts
+from geartrain.artifacts import Manifest
+from geartrain.errors import UserError
+from geartrain.lineage import events, journal
+from geartrain.lineage.index import Index
+from geartrain.lineage.journal import Head, Line
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that `geartrain lineage verify` says."""
+
+    where: str
+    """A file, a folder, or a run."""
+    what: str
+    fault: bool = True
+    """Whether it counts against the lineage; a note does not."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was looked at, and what was found."""
+
+    counts: Mapping[str, int]
+    """What was looked at -> how many."""
+    findings: tuple[Finding, ...]
+    heads: Mapping[str, Head]
+    """Writer -> how far it has come: keep them elsewhere, and nobody can take away events unseen."""
+
+    @property
+    def faults(self) -> list[Finding]:
+        """Return what counts against the lineage."""
+        return [found for found in self.findings if found.fault]
+
+
+def check_chain(folder: Path, kept: Mapping[str, Head] | None = None) -> Checked:
+    """Check every line of a lineage folder against the one before it, and every file against its head.
+
+    Args:
+        folder: the lineage folder.
+        kept: heads of an earlier check, from where nobody could change them.
+    """
+    findings, lines, heads = [], 0, {}
+    chains = journal.writers(folder)
+    told = {path.stem: path for place in (journal.PULLED, journal.JOURNAL) for path in (folder / place).glob("*.head")}
+    for name in sorted({*chains, *told}):
+        reached, found = _follow(name, chains.get(name, []), told.get(name), (kept or {}).get(name))
+        findings += found
+        lines += reached.count
+        heads[name] = reached
+    missing = sorted((kept or {}).keys() - heads.keys())
+    findings += [Finding(f"writer {name}", "all of its files are gone") for name in missing if (kept or {})[name].count]
+    return Checked({"files": sum(map(len, chains.values())), "events": lines}, tuple(findings), heads)
+
+
+def check_events(index: Index, at_work: Iterable[str] = ()) -> Checked:
+    """Check that events fit together: every end has its beginning, every input was made or is from outside.
+
+    Args:
+        index: of the lineage.
+        at_work: names of the stages that run right now; that they have said no end is no finding.
+    """
+    findings, busy = [], set(at_work)
+    made, runs, headless = index.made(), index.runs(), index.headless()
+    for run in runs:
+        where = f"run {run.id} ({run.name})"
+        if run.state == "START" and run.name not in busy:
+            text = "began and said no end: it was killed; its next try, or `geartrain reap`, says so"
+            findings.append(Finding(where, text, fault=False))
+        elif run.id in headless:
+            findings.append(Finding(where, f"{run.state} without START: its first event is missing"))
+    nobody = "was read, and no run in this lineage made it"
+    others = [node for node in index.artifacts() if node.type != "source" and node.digest not in made]
+    findings += [Finding(node.label, nobody) for node in others]
+    return Checked({"runs": len(runs)}, tuple(findings), {})
+
+
+def check_artifacts(workspace: Path, folders: Mapping[str, Path], index: Index) -> Checked:
+    """Check the artifacts of a workspace: their bytes, who made them, and whether they fit to one another.
+
+    Args:
+        workspace: holds the folders.
+        folders: stage -> folder of its artifact, relative to the workspace.
+        index: of the lineage.
+    """
+    findings: list[Finding] = []
+    found: dict[str, Manifest] = {}
+    made = index.made()
+    times = {node.digest: node.time for node in index.artifacts()}
+    for stage, folder in folders.items():
+        if not (workspace / folder).is_dir():
+            continue
+        try:
+            manifest = artifacts.verify(workspace / folder)
+        except UserError as error:
+            findings.append(Finding(str(folder), str(error).removeprefix(f"{workspace / folder}: ")))
+            continue
+        if manifest.stage != stage:
+            findings.append(
+                Finding(str(folder), f"holds the artifact of stage {manifest.stage}: somebody put it there")
+            )
+        elif manifest.digest not in made:
+            findings.append(Finding(str(folder), f"no run in this lineage made it ({manifest.digest[:12]})"))
+        found[stage] = manifest
+    findings += _misfits(folders, found, times)
+    return Checked({"artifacts": len(found)}, tuple(findings), {})
+
+
+def check_sources(index: Index, workspace: Path) -> Checked:
+    """Check the files from outside that the newest runs read, where they still lie in the workspace."""
+    newest: dict[str, Any] = {}
+    for run in index.runs():
+        for event in index.events(run.id):
+            for item in event.get("inputs") or ():
+                facets = item.get("facets") or {}
+                if (facets.get("datasetType") or {}).get("datasetType") == "SOURCE":
+                    newest[(facets.get("geartrain_artifact") or {}).get("path", "")] = item
+    findings, looked = [], 0
+    for path, item in sorted(newest.items()):
+        place = workspace / path
+        if path and place.exists():
+            looked += 1
+            now = (
+                artifacts.file_sha256(place) if place.is_file() else artifacts.fingerprint(artifacts.list_files(place))
+            )
+            was = str(item["facets"]["version"]["datasetVersion"]).removeprefix(events.SHA256)
+            if now != was:
+                findings.append(Finding(path, f"was changed since it was read ({was[:12]}, now {now[:12]})"))
+    return Checked({"files from outside": looked}, tuple(findings), {})
+
+
+def together(parts: Iterable[Checked]) -> Checked:
+    """Return several checks as one."""
+    parts = list(parts)
+    counts = {name: number for part in parts for name, number in part.counts.items()}
+    heads = {name: head for part in parts for name, head in part.heads.items()}
+    return Checked(counts, tuple(found for part in parts for found in part.findings), heads)
+
+
+def _follow(name: str, paths: list[Path], told: Path | None, kept: Head | None) -> tuple[Head, list[Finding]]:
+    """Go along one writer's lines; return how far they go and what is wrong with them."""
+    head, findings, marks = Head(), [], []
+    stored = None if told is None else journal.read_head(told)
+    watch = {one.count: one for one in (stored, kept) if one is not None and one.count}
+    for number, path in enumerate(paths):
+        if int(path.name.split(".")[1]) != number:
+            findings.append(Finding(path.name, f"segment {number} of this writer is gone"))
+        for line in journal.read_lines(path):
+            findings += _judge(name, head, line)
+            head = head.after(line.text, segment=number, size=line.offset + len(line.text) + 1)
+            if head.count in watch and watch[head.count].sha256 != head.sha256:
+                marks.append(head.count)
+    file = paths[-1].name if paths else f"{name}.head"
+    if told is None:
+        findings.append(Finding(file, f"its head, {name}.head, is gone"))
+    elif stored is None:
+        findings.append(Finding(told.name, "cannot be read: somebody wrote into it"))
+    for one, whose in ((stored, "its head"), (kept, "the heads that were kept")):
+        if one is not None and one.count > head.count:
+            findings.append(Finding(file, f"was cut: {one.count} events by {whose}, {head.count} are left"))
+        elif one is not None and one.segment < len(paths) and paths[one.segment].stat().st_size < one.size:
+            findings.append(Finding(paths[one.segment].name, f"was cut: it had {one.size} bytes by {whose}"))
+    if marks and not any(found.fault for found in findings):
+        findings.append(Finding(file, f"event {marks[0] - 1} (its last one, at some time) is not what its head says"))
+    return head, findings
+
+
+def _judge(name: str, head: Head, line: Line) -> Iterator[Finding]:
+    """Yield what is wrong with a line, given how far its writer was before."""
+    where = f"{line.path.name}, event {head.count}"
+    if line.event is None:
+        yield Finding(where, "a line cut short by a crash, or harmed: it is no event", fault=line.text[:1] != b"{")
+        return
+    place = (line.event["run"].get("facets") or {}).get(journal.CHAIN) or {}
+    what = f"{line.event['eventType']} of {events.stage_of(line.event)}"
+    if place.get("writer") != name:
+        yield Finding(where, f"{what}: is of another writer ({place.get('writer')})")
+    elif place.get("sequence") != head.count:
+        yield Finding(where, f"{what}: is number {place.get('sequence')}: events were dropped, added or reordered here")
+    elif place.get("previous") != head.sha256:
+        yield Finding(where, f"{what}: the event before it was changed (its hash is not the one that was noted)")
+
+
+def _misfits(folders: Mapping[str, Path], found: Mapping[str, Manifest], times: Mapping[str, str]) -> list[Finding]:
+    """Compare what artifacts were made from with what lies there now."""
+    findings = []
+    for stage, manifest in found.items():
+        for name, digest in manifest.inputs.items():
+            now = found[name].digest if name in found else digest
+            if now == digest:
+                continue
+            newer = times.get(now, "") > times.get(manifest.digest, "")
+            text = f"was made from {name} {digest[:12]}, but {folders[name]} holds {now[:12]}"
+            more = ", which is newer: run the stage again" if newer else ", which is older: somebody swapped them"
+            findings.append(Finding(str(folders[stage]), text + more, fault=not newer))
+    return findings
