@@ -1,5 +1,6 @@
 """The command `geartrain reap`, which cleans up after runs; `cli` adds it."""
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import typer
 
 from geartrain.errors import EXIT_INFRASTRUCTURE, UserError
+from geartrain.lineage.mirror import VARIABLE
 from geartrain.operations import PANEL, Authority, Host, Kubeconfig, Namespace, Token, connect, open_cluster
 
 app = typer.Typer()
@@ -21,6 +23,9 @@ def reap(
     keep_days: Annotated[
         float, typer.Option(envvar="GEARTRAIN_KEEP_DAYS", help="Keep what ended runs left on it so long.", min=0)
     ] = 7.0,
+    lineage: Annotated[
+        str | None, typer.Option(envvar="GEARTRAIN_LINEAGE", help="Where pods copy their lineage, to end it as well.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     kubeconfig: Kubeconfig = None,
     host: Host = None,
@@ -32,7 +37,7 @@ def reap(
 
     Nothing of an active run is touched. Of what a run has left on the shared
     volume its lineage events stay; a stage that ended without a word gets its
-    ABORT there.
+    ABORT, there and where pods copy their lineage to.
 
     \b
     geartrain reap --dry-run
@@ -61,6 +66,9 @@ def reap(
     verdicts = list(report.verdicts)
     if work is not None:
         verdicts += remains.clean(work, cluster, lookup, keep_days=keep_days, wall=wall, dry_run=dry_run)
+    if lineage is not None:
+        os.environ[VARIABLE] = lineage
+        verdicts += remains.end_lost(lineage, cluster, lookup, dry_run=dry_run)
     for verdict in verdicts:
         print(f"{verdict.outcome or ('would delete' if verdict.delete else 'kept')}  {verdict.name}: {verdict.reason}")
     if any(verdict.outcome.startswith("failed") for verdict in verdicts):

@@ -4,7 +4,9 @@ Checkpoints are for a retry, which may come days after a run has failed; then th
 was killed, or whose job was deleted, may have said START and no more: when nobody can be at work on it, it gets ABORT.
 """
 
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
@@ -13,10 +15,11 @@ from geartrain.cluster import naming
 from geartrain.cluster.interface import Cluster, TroubleError
 from geartrain.cluster.reaper import Lookup, RunState, Verdict, state_of
 from geartrain.cluster.reasons import duration
-from geartrain.lineage import events
+from geartrain.lineage import events, mirror, origin
 from geartrain.stages.stage import LINEAGE, ORDER
 
 _DAY = 86400.0
+_ENDED = "run {run} is {state}, and the stage ended without a word: it was cancelled or killed"
 
 
 def clean(
@@ -46,6 +49,39 @@ def clean(
             verdicts.append(_settle(folder, cluster, lookup, keep_days, wall, dry_run=dry_run))
         except (TroubleError, OSError) as error:
             verdicts.append(Verdict(str(folder), folder.name, False, "was not looked at", f"failed: {error}"))
+    return verdicts
+
+
+def end_lost(uri: str, cluster: Cluster, lookup: Lookup, *, dry_run: bool = False) -> list[Verdict]:
+    """End what pods of ended runs left open in the lineage that they copied to a place: they were killed.
+
+    Only of this cluster and namespace: another's runs are not ours to ask for.
+
+    Args:
+        uri: what GEARTRAIN_LINEAGE names; the ends are written there too.
+        cluster, lookup, dry_run: as of `clean`.
+
+    Raises:
+        UserError: the place cannot be read.
+        InfrastructureError: the store did not answer.
+    """
+    verdicts, here = [], origin.job_namespace(os.environ)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder)
+        if not mirror.pull(log, uri, missing_ok=True):
+            return []
+        for event in events.unfinished(events.read_events(log)).values():
+            run = events.parent_of(event)
+            if run is None or event["job"]["namespace"] != here or cluster.find(naming.selector(run=run)):
+                continue
+            state = state_of(lookup, run)
+            if state not in (RunState.OVER, RunState.GONE):
+                continue
+            message = _ENDED.format(run=run, state=state.value)
+            if not dry_run:
+                events.end(log, event, "ABORT", {"error": {"type": "Unfinished", "message": message}})
+            name, outcome = f"{uri}: {events.stage_of(event)}", "" if dry_run else "ended"
+            verdicts.append(Verdict(name, run, False, message, outcome))
     return verdicts
 
 
@@ -105,6 +141,6 @@ def _touched(path: Path) -> float:
 
 
 def _end_lineage(folder: Path, state: RunState) -> None:
-    message = f"run {folder.name} is {state.value}, and the stage ended without a word: it was cancelled or killed"
+    message = _ENDED.format(run=folder.name, state=state.value)
     for stage in folder.iterdir():
         events.abort_unfinished(stage / LINEAGE, message)

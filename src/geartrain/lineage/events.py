@@ -101,6 +101,13 @@ def error_of(event: Mapping[str, Any]) -> dict[str, str]:
     return dict(event["run"].get("facets", {}).get("geartrain_error", {}))
 
 
+def parent_of(event: Mapping[str, Any]) -> str | None:
+    """Return the id of the run that an event's run is a part of, such as Kubeflow's."""
+    parent = event["run"].get("facets", {}).get("parent") or {}
+    found = parent.get("run", {}).get("runId")
+    return None if found is None else str(found)
+
+
 def digests(event: Mapping[str, Any], side: Literal["inputs", "outputs"]) -> dict[str, str]:
     """Return name -> digest (hex) of what an event names as inputs or outputs."""
     found = {}

@@ -65,24 +65,24 @@ def from_environment(folder: Path, environment: Mapping[str, str] = os.environ) 
     return Mirror(folder, locate(uri)) if uri else None
 
 
-def pull(folder: Path, uri: str) -> dict[str, int]:
+def pull(folder: Path, uri: str, *, missing_ok: bool = False) -> dict[str, int]:
     """Bring the journals that lie at a place; return writer -> number of new events. May be repeated.
 
     Args:
         folder: the lineage folder that takes them, below `pulled/`.
         uri: a folder or bucket with journals, another lineage folder, or a workspace.
+        missing_ok: that there are none is no error.
 
     Raises:
-        UserError: there are none; or the past of one has changed since it was pulled, which is not overwritten.
+        UserError: there are none, or the past of one has changed since it was pulled, which is not overwritten.
         InfrastructureError: the store did not answer.
     """
+    own = {path.stem for path in (folder / journal.JOURNAL).glob("*.head")}
+    places = _journals(uri)
     found = {}
-    for place, names in _journals(uri):
-        own = {path.stem for path in (folder / journal.JOURNAL).glob("*.head")}
-        for name in names:
-            if name not in own:
-                found[name] = _fetch(place, name, folder / journal.PULLED)
-    if not found and not _journals(uri):
+    for place, names in places:
+        found.update({name: _fetch(place, name, folder / journal.PULLED) for name in names if name not in own})
+    if not places and not missing_ok:
         raise UserError(
             f"{uri}: no journal there (files NAME.head and NAME.000000.ndjson). Give the folder they are in."
         )
