@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show or check a configuration; starts nothing.")
 app.add_typer(config_app, name="config")
-app.add_typer(lineage_commands.app, name="lineage")
+app.add_typer(lineage_commands.app)
 app.add_typer(operations.app)
 app.add_typer(upkeep.app)
 app.add_typer(node_command.app)

@@ -1,4 +1,4 @@
-"""The commands `geartrain lineage …`: what made this, what came of that, and is it true; `cli` adds them."""
+"""The commands `geartrain lineage …` and `geartrain audit`: what made this, what came of it, is it true; for `cli`."""
 
 import fcntl
 import json
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from geartrain.lineage.graph import Graph, Node
     from geartrain.lineage.index import Index
     from geartrain.lineage.journal import Head
+    from geartrain.lineage.verification import Checked
 
 
 class _Group(TyperGroup):
@@ -30,12 +31,17 @@ class _Group(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = typer.Typer()
+lineage_app = typer.Typer(
     no_args_is_help=True,
     cls=_Group,
     help="Which data made this model, and which models did this data reach: offline, years later, and checked.",
     epilog="Start with: geartrain lineage model:promoted",
 )
+
+audit_app = typer.Typer(no_args_is_help=True, help="Everything that an auditor asks about a model, on one page.")
+app.add_typer(lineage_app, name="lineage")
+app.add_typer(audit_app, name="audit")
 
 Workspace = Annotated[Path, typer.Option("--dir", help="The workspace, whose .geartrain/lineage is read.")]
 Thing = Annotated[
@@ -50,7 +56,7 @@ FORMATS = ("tree", "json", "dot", "html")
 HEADS = "Heads of the chains (JSON): FILE is compared with, then written. Keep it where nobody can change it."
 
 
-@app.command()
+@lineage_app.command()
 def show(
     thing: Thing,
     up: Annotated[bool, typer.Option("--up", help="Only what it was made from.")] = False,
@@ -82,7 +88,7 @@ def show(
         print(lineage_page.as_json(graphs) if form == "json" else lineage_page.as_dot(graphs))
 
 
-@app.command()
+@lineage_app.command()
 def impact(
     data: Thing,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
@@ -116,7 +122,7 @@ def impact(
     print(f"{len(reached)} model{'s' * (len(reached) != 1)} reached, {promoted} of them promoted")
 
 
-@app.command()
+@lineage_app.command()
 def verify(
     directory: Workspace = Path(),
     heads: Annotated[Path | None, typer.Option(help=HEADS)] = None,
@@ -134,19 +140,7 @@ def verify(
     geartrain lineage verify
     geartrain lineage verify --heads /mnt/elsewhere/heads.json
     """
-    from geartrain.lineage import verification
-    from geartrain.lineage.remote import check_remote
-    from geartrain.stages.stage import FOLDERS
-
-    index = _open(directory)
-    folder = _home(directory) / "lineage"
-    parts = [verification.check_chain(folder, _read_heads(heads))]
-    parts.append(verification.check_events(index, at_work=_at_work(_home(directory))))
-    parts.append(verification.check_artifacts(directory, FOLDERS, index))
-    parts.append(verification.check_sources(index, directory))
-    if remote:
-        parts.append(check_remote(directory, FOLDERS, index.made()))
-    checked = verification.together(parts)
+    checked = _check(directory, _open(directory), kept=_read_heads(heads), remote=remote)
     for found in checked.findings:
         print(f"{'FAULT' if found.fault else 'note '}  {found.where}: {found.what}")
     looked = ", ".join(f"{number} {what}" for what, number in checked.counts.items())
@@ -157,7 +151,7 @@ def verify(
         _write_heads(heads, checked.heads)
 
 
-@app.command()
+@lineage_app.command()
 def export(
     to: Annotated[str, typer.Option("--to", help="Address of a receiver; events go to ADDRESS/api/v1/lineage.")],
     directory: Workspace = Path(),
@@ -177,7 +171,7 @@ def export(
     print(f"{sent.now} events sent to {to}; {sent.before} had been sent before")
 
 
-@app.command()
+@lineage_app.command()
 def pull(
     uri: Annotated[str, typer.Argument(help="Folder or bucket with journals, or another workspace.")],
     directory: Workspace = Path(),
@@ -195,6 +189,52 @@ def pull(
 
     found = bring(_home(directory) / "lineage", uri)
     print(f"{sum(found.values())} new events of {len(found)} writer{'s' * (len(found) != 1)}")
+
+
+@audit_app.command()
+def report(
+    model: Thing = "model:promoted",
+    out: Annotated[Path, typer.Option(help="The file to write; seen from the workspace.")] = Path("reports/audit.html"),
+    directory: Workspace = Path(),
+) -> None:
+    """Write one self-contained page about a model: data and licences, code, parameters, evaluation, gate, signatures.
+
+    Works offline, and on what `geartrain lineage pull` and `geartrain data pull`
+    have brought from elsewhere. A fault in the lineage is in the page, and ends
+    with exit code 3.
+
+    \b
+    geartrain audit report
+    geartrain audit report model:policy:3f2a --out policy.html
+    """
+    from geartrain.artifacts import write_atomically
+    from geartrain.reporting import audit
+
+    index = _open(directory)
+    root = index.resolve(_seen_from(thing=model, directory=directory))
+    found = audit.audit(index, root, _check(directory, index))
+    write_atomically(directory / out, audit.render_audit(found, directory))
+    print(audit.summary(found))
+    print(f"audit: {directory / out}")
+    if found.checked.faults:
+        raise typer.Exit(EXIT_DOUBT)
+
+
+def _check(
+    directory: Path, index: "Index", *, kept: "Mapping[str, Head] | None" = None, remote: bool = True
+) -> "Checked":
+    """Check everything that can be checked in a workspace."""
+    from geartrain.lineage import verification
+    from geartrain.lineage.remote import check_remote
+    from geartrain.stages.stage import FOLDERS
+
+    parts = [verification.check_chain(_home(directory) / "lineage", kept)]
+    parts.append(verification.check_events(index, at_work=_at_work(_home(directory))))
+    parts.append(verification.check_artifacts(directory, FOLDERS, index))
+    parts.append(verification.check_sources(index, directory))
+    if remote:
+        parts.append(check_remote(directory, FOLDERS, index.made()))
+    return verification.together(parts)
 
 
 def _console() -> "Console":

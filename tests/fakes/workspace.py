@@ -7,6 +7,8 @@ import numpy as np
 
 from geartrain import artifacts
 from geartrain.lineage import events
+from geartrain.lineage.events import Data
+from geartrain.metrics import flatten
 
 FOLDERS = {
     "tasks": "data/tasks",
@@ -57,10 +59,29 @@ def build(root, *, stages=tuple(FOLDERS), promoted=True, actions=(), failed=None
         metrics = {**METRICS[stage], **({} if promoted or stage != "promotion" else {"promoted": 0})}
         manifest = artifacts.write_manifest(folder, stage=stage, parameters=parameters, inputs=inputs, metrics=metrics)
         digests[stage] = manifest.digest
-        log(root, "COMPLETE", stage, {stage: manifest.digest}, resources(stage))
+        tell(root, stage, manifest)
     if failed:
-        log(root, "FAIL", failed, {}, {"error": {"type": "UserError", "message": "the loss is <not> finite"}})
+        log(root, "FAIL", failed, facets={"error": {"type": "UserError", "message": "the loss is <not> finite"}})
     return root
+
+
+def tell(root, stage, manifest):
+    """Record the run that made an artifact, as a stage does."""
+    inputs = [data(name, digest) for name, digest in manifest.inputs.items()]
+    if stage == "tasks":
+        inputs.append(
+            Data("environment.source", "5" * 64, "source", "data/raw/x.json", "Freely & <so>", "pkg:pypi/x@1")
+        )
+    facets = {"parameters": manifest.parameters, "stage": {"name": stage, "key": "7" * 64, "attempt": 1}}
+    run_id = events.new_run_id()
+    log(root, "START", stage, run_id, inputs, facets=facets)
+    facets |= {**resources(stage), "metrics": {"values": flatten(manifest.metrics)}}
+    log(root, "COMPLETE", stage, run_id, inputs, [data(stage, manifest.digest)], facets)
+
+
+def data(stage, digest):
+    kind = {"data": "dataset", "models": "model", "reports": "report"}[FOLDERS[stage].partition("/")[0]]
+    return Data(stage, digest, kind, FOLDERS[stage])
 
 
 def resources(stage):
@@ -69,9 +90,9 @@ def resources(stage):
     return {"resources": used}
 
 
-def log(root, kind, stage, outputs, facets):
-    path = root / ".geartrain" / "lineage"
-    events.emit(path, kind, run_id=events.new_run_id(), job=stage, inputs={}, outputs=outputs, facets=facets)
+def log(root, kind, stage, run_id=None, inputs=(), outputs=(), facets=None):
+    told = {"run_id": run_id or events.new_run_id(), "job": stage, "inputs": inputs, "outputs": outputs}
+    events.emit(root / ".geartrain" / "lineage", kind, **told, facets=facets)
 
 
 def write_contents(stage, folder, promoted, actions):

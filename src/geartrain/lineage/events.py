@@ -4,6 +4,7 @@ A version of a dataset or model is known by its content: the digest in its manif
 comes out whichever machine wrote its part of it. `openlineage` builds the events, `journal` keeps them.
 """
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -106,6 +107,18 @@ def parent_of(event: Mapping[str, Any]) -> str | None:
     parent = event["run"].get("facets", {}).get("parent") or {}
     found = parent.get("run", {}).get("runId")
     return None if found is None else str(found)
+
+
+def parameters_of(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of an event's run, nested as its configuration was."""
+    nested: dict[str, Any] = {}
+    for item in (event["run"].get("facets", {}).get("executionParameters") or {}).get("parameters") or ():
+        place = nested
+        *sections, last = str(item["key"]).split(".")
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = json.loads(item["value"])
+    return nested
 
 
 def digests(event: Mapping[str, Any], side: Literal["inputs", "outputs"]) -> dict[str, str]:
