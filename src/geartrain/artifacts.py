@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ NOT_CODE_OF_A_RESULT = frozenset(
         *("cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "processes.py", "progress.py"),
         *("cluster", "lineage_commands.py", "operations.py", "places.py", "preemption.py", "reporting"),
         *("scheduling.py", "sources.py", "study", "walkthrough.py"),
+        *("data_commands.py", "differences", "versions", "withdrawals.py"),
     ]
 )
 """Parts of the package that cannot change what a stage computes."""
@@ -38,10 +39,12 @@ class Manifest:
     """Relative path -> sha256, hex."""
     parameters: Mapping[str, Any]
     inputs: Mapping[str, str]
-    """Input name -> digest of the input artifact."""
+    """Input name -> digest of the input artifact, or of a file from outside."""
     code: str
     """Digest of the package's sources."""
     metrics: Mapping[str, Any]
+    ancestors: Mapping[str, str] = field(default_factory=dict)
+    """Digest -> name of all that it was made from, at any remove, the inputs among them."""
 
     @property
     def digest(self) -> str:
@@ -118,9 +121,17 @@ def read_manifest(folder: Path) -> Manifest:
         raise UserError(f"{path}: not a manifest ({error}). Delete {folder} and run its stage again.") from error
 
 
+def origins(manifest: Manifest) -> dict[str, str]:
+    """Return digest -> name of all that an artifact was made from, as far as its manifest says.
+
+    One of an older version of geartrain knows its inputs and no more.
+    """
+    return {**manifest.ancestors, **{digest: name for name, digest in manifest.inputs.items()}}
+
+
 def _checked(manifest: Manifest) -> Manifest:
-    kinds = {"stage": str, "code": str, "files": dict, "parameters": dict, "inputs": dict, "metrics": dict}
-    for name, kind in kinds.items():
+    records = ("files", "parameters", "inputs", "metrics", "ancestors")
+    for name, kind in {"stage": str, "code": str, **dict.fromkeys(records, dict)}.items():
         if not isinstance(getattr(manifest, name), kind):
             raise TypeError(f"{name} is {type(getattr(manifest, name)).__name__}")
     return manifest
@@ -151,13 +162,18 @@ def write_manifest(
     parameters: Mapping[str, Any],
     inputs: Mapping[str, str],
     metrics: Mapping[str, Any],
+    ancestors: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Seal a folder: hash its files, sync them to disk and write the manifest last."""
+    """Seal a folder: hash its files, sync them to disk and write the manifest last.
+
+    `ancestors` are those of the inputs (`origins`); the inputs themselves join them here.
+    """
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-    manifest = Manifest(stage, list_files(folder), parameters, inputs, code_digest(), metrics)
+    known = {**(ancestors or {}), **{digest: name for name, digest in inputs.items()}}
+    manifest = Manifest(stage, list_files(folder), parameters, inputs, code_digest(), metrics, known)
     write_json(folder / MANIFEST, {**asdict(manifest), "digest": manifest.digest})
     return manifest
 

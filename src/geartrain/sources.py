@@ -5,6 +5,7 @@ its licence.
 """
 
 import importlib.util
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,13 +52,18 @@ def named_files(config: Config) -> list[tuple[str, Path, str]]:
     return [(key, path, what) for key, path, what in named if path]
 
 
-def read_sources(config: Config, keys: tuple[str, ...]) -> list[Source]:
-    """Return what lies under the keys that a stage reads; a key that names nothing that is there is left out."""
+def read_sources(config: Config, keys: Sequence[str], *, root: Path = Path()) -> list[Source]:
+    """Return what lies under the keys that a stage reads, seen from `root`; a key with nothing there is left out."""
     named = {key: path for key, path, _ in named_files(config)}
-    found = [_describe(key, named[key]) for key in keys if key in named and named[key].exists()]
+    found = [_describe(key, root, named[key]) for key in keys if key in named and (root / named[key]).exists()]
     if "reward_model.encoder" in keys and "reward_model.encoder" not in named:
         found += _shipped_encoder()
     return found
+
+
+def recall_sources(inputs: Mapping[str, str]) -> list[Source]:
+    """Return what a manifest's inputs say of files from outside; where they lay is not known any more."""
+    return [Source(key, digest, key, *KNOWN.get(digest, ("", ""))) for key, digest in inputs.items() if "." in key]
 
 
 def content_digest(path: Path) -> str:
@@ -65,8 +71,8 @@ def content_digest(path: Path) -> str:
     return file_sha256(path) if path.is_file() else fingerprint(list_files(path))
 
 
-def _describe(key: str, path: Path) -> Source:
-    digest = content_digest(path)
+def _describe(key: str, root: Path, path: Path) -> Source:
+    digest = content_digest(root / path)
     return Source(key, digest, str(path), *KNOWN.get(digest, ("", "")))
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import yaml
 
-from geartrain import artifacts
+from geartrain import artifacts, withdrawals
 from geartrain.config import Config, parse_config
 from geartrain.config_file import check_together, load_config, missing_files, read_record, read_yaml
 from geartrain.errors import UserError
-from geartrain.sources import named_files
+from geartrain.sources import named_files, read_sources
 from geartrain.stages.stage import FOLDERS, home
 
 PARAMS = "params.yaml"
@@ -106,9 +106,14 @@ def is_current(folder: Path, stage: str, config: Config) -> bool:
     """Tell from the manifests alone whether a stage's output is whole and of this configuration, inputs and code."""
     try:
         manifest = artifacts.verify(folder / FOLDERS[stage])
-        inputs = {name: artifacts.read_manifest(folder / FOLDERS[name]).digest for name in manifest.inputs}
-    except (UserError, KeyError):  # not whole, or made from something that is no stage
+        stages = [name for name in manifest.inputs if "." not in name]
+        inputs = {name: artifacts.read_manifest(folder / FOLDERS[name]).digest for name in stages}
+        withdrawals.require_allowed({}, {stage: artifacts.origins(manifest)})
+    except (UserError, KeyError):  # not whole, made from something that is no stage, or from what is withdrawn
         return False
+    # a file from outside that is gone says nothing against what was made from it
+    inputs |= {name: digest for name, digest in manifest.inputs.items() if name not in inputs}
+    inputs |= {one.name: one.digest for one in read_sources(config, list(manifest.inputs), root=folder)}
     whole = config.model_dump(mode="json")
     parameters = {name: whole.get(name) for name in manifest.parameters}
     return (manifest.parameters, manifest.inputs, manifest.code) == (parameters, inputs, artifacts.code_digest())

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from geartrain import artifacts, workspace
-from geartrain.config import Config
+from geartrain import artifacts, withdrawals, workspace
+from geartrain.config import Config, parse_config
 from geartrain.config_file import load_config
 from geartrain.errors import UserError
 from geartrain.stages.stage import FOLDERS
@@ -98,6 +98,26 @@ def test_an_output_is_current_until_its_parameters_inputs_or_bytes_change(tmp_pa
     assert workspace.is_current(tmp_path, "preferences", config)
     (tmp_path / FOLDERS["preferences"] / "data").write_text("torn")
     assert not workspace.is_current(tmp_path, "preferences", config)
+
+
+def test_an_output_is_not_current_once_its_raw_data_changed_or_was_withdrawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = parse_config({"environment": {"source": "raw.json"}}, source="test")
+    raw, stones = tmp_path / "raw.json", tmp_path / "withdrawn"
+    raw.write_text("[]")
+    stones.mkdir()
+    monkeypatch.setenv(withdrawals.PLACES, str(stones))
+    digest = artifacts.file_sha256(raw)
+    made = finish(tmp_path, "tasks", config, {"environment.source": digest})
+    finish(tmp_path, "collect", config, {"tasks": made})
+    assert workspace.is_current(tmp_path, "tasks", config)
+    raw.write_text("[1]")
+    assert not workspace.is_current(tmp_path, "tasks", config)
+    raw.write_text("[]")
+    withdrawals.record(stones, made, "withdraw", name="tasks", reason="why", by="ada", at="2026-03-01")
+    assert workspace.is_current(tmp_path, "tasks", config), "what is withdrawn itself is refused by who reads it"
+    assert not workspace.is_current(tmp_path, "collect", config)
 
 
 HOLD = """

@@ -10,6 +10,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from geartrain import withdrawals
 from geartrain.artifacts import code_digest, fingerprint
 from geartrain.config import Config
 from geartrain.config_file import missing_files, read_yaml
@@ -33,12 +34,13 @@ def dataset_digest(config: Config, dataset_rev: str) -> str:
             commit) of the DVC import that `environment.source` has to be.
 
     Raises:
-        UserError: a file is missing, or is not of that revision.
+        UserError: a file is missing, is withdrawn, or is not of that revision.
     """
     missing = missing_files(config)
     if missing:
         raise UserError("\n".join(["what the settings name is not in this image (or workspace):", *missing]))
     found = {key: content_digest(path) for key, path, _ in named_files(config)}
+    withdrawals.require_allowed(found)
     digest = SHA256 + fingerprint(found)
     source = config.environment.source if "environment.source" in found else None
     pointer = None if source is None else source.with_name(f"{source.name}.dvc")

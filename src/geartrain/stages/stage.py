@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from geartrain import artifacts
+from geartrain import artifacts, withdrawals
 from geartrain.config import Config
 from geartrain.errors import UserError
 from geartrain.lineage.events import Data
 from geartrain.lineage.recording import Task, mend, recorded
 from geartrain.progress import mute
 from geartrain.ranks import ALONE, Ranks
-from geartrain.sources import Source, read_sources
+from geartrain.sources import Source, read_sources, recall_sources
 
 Metrics = dict[str, Any]
 Paths = Mapping[str, Path]
@@ -156,13 +156,17 @@ def _run(
         expected = f"reads {sorted(spec.inputs)} and writes [{spec.name!r}]"
         raise UserError(f"stage {spec.name}: {expected}; got {sorted(inputs)} and {sorted(outputs)}")
     parameters = spec.parameters(config)
-    digests = {name: artifacts.verify(path).digest for name, path in inputs.items()}
+    read = {name: artifacts.verify(path) for name, path in inputs.items()}
+    sources = read_sources(config, spec.files)
+    digests = {name: manifest.digest for name, manifest in read.items()} | {one.name: one.digest for one in sources}
+    origins = {name: artifacts.origins(manifest) for name, manifest in read.items()}
+    withdrawals.require_allowed(digests, origins)
     _require_same(ranks, [parameters, digests, artifacts.code_digest()])
     target, work = outputs[spec.name], _work(spec.name, parameters, digests)
     if not ranks.leads:
         return _assist(body, config, spec, Job(config, dict(inputs), {}, work, ranks))
     with _exclusive(work):
-        task = _task(spec.name, parameters, digests, read_sources(config, spec.files))
+        task = _task(spec.name, parameters, digests, sources)
         finished = ranks.first(_finished(target, parameters, digests))
         if finished is not None:
             mend(event_log(), task, artifacts.read_manifest(target).digest, finished)
@@ -176,7 +180,12 @@ def _run(
             metrics = body(Job(narrowed, dict(inputs), {spec.name: staged}, work, ranks))
             ranks.gather(None)  # nobody is at work in the folder any more
             manifest = artifacts.write_manifest(
-                staged, stage=spec.name, parameters=parameters, inputs=digests, metrics=metrics
+                staged,
+                stage=spec.name,
+                parameters=parameters,
+                inputs=digests,
+                metrics=metrics,
+                ancestors={digest: name for made in origins.values() for digest, name in made.items()},
             )
             artifacts.publish(staged, target)
             published.digest, published.metrics = manifest.digest, metrics
@@ -192,7 +201,7 @@ def record_current(folder: Path, name: str) -> None:
     if (folder / FOLDERS[name]).is_symlink():
         return
     manifest = artifacts.read_manifest(folder / FOLDERS[name])
-    task = _task(name, manifest.parameters, manifest.inputs, ())
+    task = _task(name, manifest.parameters, manifest.inputs, recall_sources(manifest.inputs))
     mend(folder / event_log(), task, manifest.digest, manifest.metrics)
 
 
@@ -206,8 +215,8 @@ def _work(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str]) 
 
 def _task(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str], sources: Sequence[Source]) -> Task:
     """Return a stage's work as lineage tells of it."""
-    inputs = [_data(stage, digest) for stage, digest in digests.items()]
-    inputs += [Data(s.name, s.digest, "source", s.path, s.licence, s.origin) for s in sources]
+    outside = {s.name: Data(s.name, s.digest, "source", s.path, s.licence, s.origin) for s in sources}
+    inputs = [outside.get(read) or _data(read, digest) for read, digest in digests.items()]
     key, work = _key(name, parameters, digests), _work(name, parameters, digests)
     return Task(name, key, tuple(inputs), _data(name, ""), parameters, work)
 

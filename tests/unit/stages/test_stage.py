@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geartrain import artifacts
+from geartrain import artifacts, withdrawals
 from geartrain.config import Config, parse_config
 from geartrain.errors import UserError
 from geartrain.lineage.events import digests, read_events
@@ -197,3 +197,60 @@ def test_an_engine_that_skips_a_stage_mends_its_lineage(tmp_path: Path) -> None:
     (elsewhere / stages.FOLDERS["tasks"]).symlink_to(target)
     stages.record_current(elsewhere, "tasks")
     assert not (elsewhere / event_log()).exists(), "a link belongs to another workspace"
+
+
+@pytest.fixture
+def reader(body: Body) -> StageSpec:
+    return stages.stage(inputs=("tasks",), sections=("policy", "environment"), files=("environment.source",))(body).spec
+
+
+def seal_tasks(made_from: dict[str, str]) -> str:
+    folder = Path("tasks")
+    folder.mkdir(exist_ok=True)
+    (folder / "train.jsonl").write_text("{}\n")
+    manifest = artifacts.write_manifest(
+        folder, stage="tasks", parameters={}, inputs=made_from, metrics={}, ancestors={"f" * 64: "older"}
+    )
+    return manifest.digest
+
+
+def test_a_manifest_names_all_that_it_was_made_from(reader: StageSpec) -> None:
+    Path("raw.json").write_text("[]")
+    config = parse_config({"environment": {"source": "raw.json"}}, source="x")
+    digest = seal_tasks({"collect": "c" * 64})
+    reader.run(config, {"tasks": Path("tasks")}, OUT)
+    manifest = artifacts.read_manifest(OUT["toy"])
+    raw = artifacts.file_sha256(Path("raw.json"))
+    assert manifest.inputs == {"tasks": digest, "environment.source": raw}
+    assert manifest.ancestors == {
+        digest: "tasks", raw: "environment.source", "c" * 64: "collect", "f" * 64: "older",
+    }  # fmt: skip
+    start, _ = read_events(event_log())
+    assert [item["name"] for item in start["inputs"]] == ["environment.source", "tasks"]
+
+
+def test_a_file_from_outside_that_changed_makes_the_stage_anew(reader: StageSpec, body: Body) -> None:
+    config = parse_config({"environment": {"source": "raw.json"}}, source="x")
+    seal_tasks({})
+    for text, calls in (("[]", 1), ("[]", 1), ("[1]", 2)):
+        Path("raw.json").write_text(text)
+        reader.run(config, {"tasks": Path("tasks")}, OUT)
+        assert body.calls == calls
+
+
+@pytest.mark.parametrize("which", ["tasks", "raw.json", "older"])
+def test_what_is_withdrawn_starts_nothing_however_far_up_it_is(
+    which: str, reader: StageSpec, body: Body, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(withdrawals.PLACES, str(tmp_path / "withdrawn"))
+    Path("raw.json").write_text("[]")
+    Path("withdrawn").mkdir()
+    config = parse_config({"environment": {"source": "raw.json"}}, source="x")
+    digest = {"tasks": seal_tasks({}), "raw.json": artifacts.file_sha256(Path("raw.json")), "older": "f" * 64}[which]
+    reader.run(config, {"tasks": Path("tasks")}, OUT)
+    withdrawals.record(Path("withdrawn"), digest, "withdraw", name=which, reason="asked for", by="ada", at="2026-03-01")
+    with pytest.raises(UserError, match=f"{digest[:12]}.*was withdrawn on 2026-03-01 by ada: asked for"):
+        reader.run(config, {"tasks": Path("tasks")}, OUT)
+    assert body.calls == 1
+    withdrawals.record(Path("withdrawn"), digest, "lift", name=which, reason="a mistake", by="ada", at="2026-03-02")
+    reader.run(config, {"tasks": Path("tasks")}, OUT)
