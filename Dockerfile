@@ -78,10 +78,12 @@ ENV PATH=/opt/geartrain/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
     TORCHINDUCTOR_CACHE_DIR=/cache/inductor \
     TORCH_EXTENSIONS_DIR=/cache/extensions \
     TRITON_CACHE_DIR=/cache/triton \
-    DVC_NO_ANALYTICS=1
+    DVC_NO_ANALYTICS=1 \
+    GEARTRAIN_WITHDRAWN=/app/data/withdrawn
 WORKDIR /app
 COPY profiles/ profiles/
 COPY --from=data /app/data/raw/ data/raw/
+COPY data/withdrawn/ data/withdrawn/
 USER 65532:65532
 CMD ["geartrain", "--help"]
 

@@ -129,6 +129,11 @@ def origins(manifest: Manifest) -> dict[str, str]:
     return {**manifest.ancestors, **{digest: name for name, digest in manifest.inputs.items()}}
 
 
+def known_origins(path: Path) -> dict[str, str]:
+    """Return the origins of what lies at a path: those of an artifact of ours, else none."""
+    return origins(read_manifest(path)) if (path / MANIFEST).is_file() else {}
+
+
 def _checked(manifest: Manifest) -> Manifest:
     records = ("files", "parameters", "inputs", "metrics", "ancestors")
     for name, kind in {"stage": str, "code": str, **dict.fromkeys(records, dict)}.items():

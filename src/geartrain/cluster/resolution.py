@@ -5,13 +5,14 @@ found here go to every later step as parameters: same digests, same work.
 """
 
 import hashlib
+import json
 import re
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 from geartrain import withdrawals
-from geartrain.artifacts import code_digest, fingerprint
+from geartrain.artifacts import code_digest, fingerprint, known_origins
 from geartrain.config import Config
 from geartrain.config_file import missing_files, read_yaml
 from geartrain.errors import UserError
@@ -31,7 +32,7 @@ def dataset_digest(config: Config, dataset_rev: str) -> str:
     Args:
         config: the settings; paths are as seen from the working directory (in the image: /app).
         dataset_rev: "" takes what is there; "sha256:…" demands that digest; anything else is a revision (a tag or a
-            commit) of the DVC import that `environment.source` has to be.
+            commit) of the DVC import that `environment.source` has to be. Every import is held to its `.dvc` file.
 
     Raises:
         UserError: a file is missing, is withdrawn, or is not of that revision.
@@ -39,16 +40,15 @@ def dataset_digest(config: Config, dataset_rev: str) -> str:
     missing = missing_files(config)
     if missing:
         raise UserError("\n".join(["what the settings name is not in this image (or workspace):", *missing]))
-    found = {key: content_digest(path) for key, path, _ in named_files(config)}
-    withdrawals.require_allowed(found)
+    places = {key: path for key, path, _ in named_files(config)}
+    found = {key: content_digest(path) for key, path in places.items()}
+    withdrawals.require_allowed(found, {key: known_origins(path) for key, path in places.items()})
     digest = SHA256 + fingerprint(found)
+    imports = {key: _check_import(path) for key, path in places.items() if _pointer(path).is_file()}
     source = config.environment.source if "environment.source" in found else None
-    pointer = None if source is None else source.with_name(f"{source.name}.dvc")
-    if pointer is not None and pointer.is_file():
-        imported = _read_import(pointer)
-        _check_bytes(source or pointer, pointer, imported)
+    if source is not None and "environment.source" in imports:
         if dataset_rev and not dataset_rev.startswith(SHA256):
-            _check_revision(dataset_rev, pointer, imported)
+            _check_revision(dataset_rev, _pointer(source), imports["environment.source"])
     elif dataset_rev and not dataset_rev.startswith(SHA256):
         raise UserError(
             f"dataset_rev {dataset_rev!r}: the data is no DVC import (no .dvc file beside "
@@ -76,26 +76,49 @@ def image_digest(image: str) -> str:
     return f"content:{fingerprint([code_digest(), packages])}"
 
 
-def _read_import(pointer: Path) -> dict[str, Any]:
-    """Return {md5, revisions} of a `.dvc` file. Raises UserError: it is no import of one file."""
+def _pointer(path: Path) -> Path:
+    return path.with_name(f"{path.name}.dvc")
+
+
+def _check_import(path: Path) -> list[str]:
+    """Return the revisions that name an import, tag and commit. Raises UserError: what is here is another version."""
+    pointer = _pointer(path)
+    md5, revisions = _read_import(pointer)
+    here = _identifier(path)
+    if here != md5:
+        raise UserError(f"{path}: md5 {here} is not that of {pointer.name} ({md5}). Run `dvc pull`.")
+    return revisions
+
+
+def _identifier(path: Path) -> str:
+    """Return DVC's name for what lies at a path: a file's md5; of a folder that of the list of its files and `.dir`."""
+    if path.is_file():
+        with path.open("rb") as file:
+            return str(hashlib.file_digest(file, _md5).hexdigest())
+    inside = {one.relative_to(path).as_posix(): one for one in path.rglob("*") if one.is_file()}
+    listed = [{"md5": _identifier(inside[name]), "relpath": name} for name in sorted(inside)]
+    return f"{_md5(json.dumps(listed, sort_keys=True).encode()).hexdigest()}.dir"
+
+
+def _md5(data: bytes = b"") -> Any:
+    return hashlib.md5(data, usedforsecurity=False)
+
+
+def _read_import(pointer: Path) -> tuple[str, list[str]]:
+    """Return (md5, revisions) of a `.dvc` file. Raises UserError: it is no import of one file or folder."""
     record = read_yaml(pointer.read_text(encoding="utf-8"), source=str(pointer))
     try:
         (dependency,), (output,) = record["deps"], record["outs"]
         repo = dependency["repo"]
         revisions = [str(repo[key]) for key in ("rev", "rev_lock") if key in repo]
-        return {"md5": str(output["md5"]), "revisions": revisions}
+        return str(output["md5"]), revisions
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{pointer}: no import of one file (`dvc import REPO PATH --rev TAG` makes one)") from error
+        raise UserError(
+            f"{pointer}: no import of one file or folder (`dvc import REPO PATH --rev TAG` makes one)"
+        ) from error
 
 
-def _check_bytes(source: Path, pointer: Path, imported: dict[str, Any]) -> None:
-    md5 = hashlib.md5(source.read_bytes(), usedforsecurity=False).hexdigest()  # DVC's identifier
-    if md5 != imported["md5"]:
-        raise UserError(f"{source}: md5 {md5} is not that of {pointer.name} ({imported['md5']}). Run `dvc pull`.")
-
-
-def _check_revision(revision: str, pointer: Path, imported: dict[str, Any]) -> None:
-    known = imported["revisions"]
+def _check_revision(revision: str, pointer: Path, known: list[str]) -> None:
     short = len(revision) >= SHORTEST_REVISION and any(name.startswith(revision) for name in known)
     if revision not in known and not short:
         raise UserError(

@@ -160,6 +160,7 @@ def _run(
     sources = read_sources(config, spec.files)
     digests = {name: manifest.digest for name, manifest in read.items()} | {one.name: one.digest for one in sources}
     origins = {name: artifacts.origins(manifest) for name, manifest in read.items()}
+    origins |= {one.name: artifacts.known_origins(Path(one.path)) for one in sources}
     withdrawals.require_allowed(digests, origins)
     _require_same(ranks, [parameters, digests, artifacts.code_digest()])
     target, work = outputs[spec.name], _work(spec.name, parameters, digests)

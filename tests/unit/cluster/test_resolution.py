@@ -1,11 +1,15 @@
 import hashlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from geartrain import withdrawals
 from geartrain.artifacts import file_sha256, fingerprint
 from geartrain.cluster.resolution import dataset_digest, image_digest
 from geartrain.config import Config, parse_config
+from geartrain.config_file import read_yaml
 from geartrain.errors import UserError
 
 NOTHING = "sha256:" + fingerprint({})
@@ -94,7 +98,7 @@ def test_an_import_whose_bytes_were_changed_is_refused(config: Config) -> None:
 
 def test_a_pointer_that_is_no_import_is_refused(config: Config) -> None:
     Path("raw.json.dvc").write_text("outs:\n- md5: 0\n  path: raw.json\n")
-    with pytest.raises(UserError, match="no import of one file"):
+    with pytest.raises(UserError, match="no import of one file or folder"):
         dataset_digest(config, "")
 
 
@@ -112,3 +116,32 @@ def test_an_image_is_its_digest_or_what_is_in_it() -> None:
     inside = image_digest("geartrain/python:dev")
     assert inside.startswith("content:")
     assert inside == image_digest("geartrain/python:other") == image_digest("a@sha256:short")
+
+
+def test_what_is_withdrawn_is_refused_before_anything_is_computed(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stones = tmp_path / "withdrawn"
+    stones.mkdir()
+    monkeypatch.setenv(withdrawals.PLACES, str(stones))
+    digest = file_sha256(tmp_path / "raw.json")
+    withdrawals.record(stones, digest, "withdraw", name="raw", reason="asked for", by="ada", at="2026-03-01")
+    with pytest.raises(UserError, match=r"environment\.source \(.{12}\) was withdrawn on 2026-03-01 by ada: asked for"):
+        dataset_digest(config, "")
+
+
+def test_a_folder_is_held_to_its_import_as_dvc_would_do(config: Config, tmp_path: Path) -> None:
+    for name in ("config.json", "a/b", "a-b", "a.b", "A/c", "ä"):
+        path = tmp_path / "encoder" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    for command in (["init", "-q", "--no-scm"], ["add", "-q", "encoder"]):
+        subprocess.run([sys.executable, "-m", "dvc", *command], check=True)
+    made = read_yaml(Path("encoder.dvc").read_text(), source="test")["outs"][0]["md5"]
+    assert made.endswith(".dir")
+    Path("encoder.dvc").write_text(IMPORT.format(commit=COMMIT, md5=made))
+    whole = parse_config({"environment": {"source": "raw.json"}, "critic": {"encoder": "encoder"}}, source="test")
+    dataset_digest(whole, "")
+    (tmp_path / "encoder/a/b").write_text("changed")
+    with pytest.raises(UserError, match=r"encoder: md5 .*\.dir is not that of encoder\.dvc"):
+        dataset_digest(whole, "")
