@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from geartrain.artifacts import MANIFEST, Manifest, read_manifest
+from geartrain.artifacts import MANIFEST, Manifest, origins, read_manifest
 from geartrain.errors import UserError
 from geartrain.lineage.events import digests, error_of, read_events, stage_of
+from geartrain.withdrawals import withdrawn
 
 Record = dict[str, Any]
 ROOTS = ("data", "models", "reports")
@@ -45,6 +46,8 @@ class Facts:
     """By stage: the records of `history.jsonl`."""
     credit: Mapping[str, Sequence[Record]] = field(default_factory=dict)
     """"before" and "after": episodes with their credit."""
+    withdrawn: Mapping[str, str] = field(default_factory=dict)
+    """By stage: why its artifact must not be used any more."""
 
     def parameter(self, stage: str, *keys: str) -> Any:
         """Return a parameter of the run that made a stage's artifact, or None."""
@@ -85,6 +88,7 @@ def gather(workspace: Path) -> Facts:
         quality=_json(file("preferences", "quality.json")),
         histories={stage: list(_lines(file(stage, "history.jsonl"))) for stage in HISTORIES},
         credit={role: list(_lines(file("policy", f"credit_{role}.jsonl"))) for role in ("before", "after")},
+        withdrawn=_withdrawn(manifests),
     )
 
 
@@ -139,6 +143,19 @@ def _failures(events: Sequence[Record]) -> dict[str, str]:
         elif event["eventType"] == "COMPLETE":
             failed.pop(stage, None)
     return failed
+
+
+def _withdrawn(manifests: Mapping[str, Manifest]) -> dict[str, str]:
+    try:
+        stones = withdrawn()
+    except UserError as error:
+        return dict.fromkeys(manifests, str(error))
+    reasons = {}
+    for stage, manifest in manifests.items():
+        for digest, name in {**origins(manifest), manifest.digest: stage}.items():
+            if digest in stones:
+                reasons[stage] = f"{name} ({digest[:12]}) was {stones[digest]}"
+    return reasons
 
 
 def _json(path: Path) -> Record | None:

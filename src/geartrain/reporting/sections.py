@@ -34,6 +34,7 @@ def headline(facts: Facts) -> Context:
     """Return title, tiles and verdict."""
     recipe = facts.parameter("policy", "policy", "recipe")
     context: Context = {"recipe": recipe, "tiles": [], "title": "A run in progress", "verdict": verdict(facts)}
+    context["withdrawn"] = withdrawal(facts)
     test = (facts.tables or {}).get("splits", {}).get("test")
     if not test:
         context["note"] = missing(facts, "evaluation")
@@ -48,6 +49,15 @@ def headline(facts: Facts) -> Context:
         context["title"] = f"No gain shown: {before} before, {after} after"
     context["tiles"] = [_tile(decoding, test[decoding], facts) for decoding in DECODINGS]
     return context
+
+
+def withdrawal(facts: Facts) -> Context | None:
+    """Return the note that says what must not be used any more, or None."""
+    if not facts.withdrawn:
+        return None
+    reasons = "; ".join(dict.fromkeys(facts.withdrawn.values()))
+    stages = ", ".join(stage for stage in STAGES if stage in facts.withdrawn)
+    return {"text": f"Withdrawn: {printable(reasons, 800)}. It reached {stages}: do not use them.", "failed": True}
 
 
 def verdict(facts: Facts) -> Context | None:

@@ -16,6 +16,8 @@ def summary(workspace: Path) -> RenderableType:
     facts = gather(workspace)
     title = headline(facts)
     parts: list[RenderableType] = [Text(title["title"], style="bold")]
+    if title["withdrawn"]:
+        parts.append(Text(title["withdrawn"]["text"], style="red"))
     parts.append(_results(facts) if facts.tables else _note(facts, "evaluation"))
     verdict = title["verdict"]
     if verdict is None:
