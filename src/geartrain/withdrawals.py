@@ -126,6 +126,11 @@ def places() -> list[Path]:
     return list(dict.fromkeys(folder.resolve() for folder in (project(Path()) / FOLDER, checkout / FOLDER)))
 
 
+def is_mounted() -> bool:
+    """Tell whether the environment names the folders of tombstones."""
+    return bool(os.environ.get(PLACES))
+
+
 def project(folder: Path) -> Path:
     """Return the project that a folder belongs to: the nearest one above it with `.git` or `.dvc`, else itself."""
     here = folder.resolve()

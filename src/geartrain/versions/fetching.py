@@ -1,0 +1,147 @@
+"""One version of a data set or model, of this project or of another, by name and revision: where it is, and a copy.
+
+A revision is what git calls so: a tag, a branch or a commit of the project whose `dvc.lock` or `.dvc` file it holds.
+"""
+
+import re
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from geartrain import artifacts
+from geartrain.artifacts import MANIFEST, origins
+from geartrain.errors import UserError
+from geartrain.sources import content_digest
+from geartrain.versions import dvc_command
+from geartrain.versions.tracked import find_path, list_tracked
+from geartrain.withdrawals import withdrawn
+
+_OBJECT = re.compile(r"([0-9a-f]{2})/?([0-9a-f]{30}(?:\.dir)?)$")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A name in a project, at a revision."""
+
+    name: str
+    revision: str
+    """"" is what lies there now, committed or not."""
+    project: str
+    """Folder or git URL."""
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.revision}" if self.revision else self.name
+
+
+@dataclass(frozen=True)
+class Version:
+    """What (project, path, revision) means for good: parameters for a pod that has neither git nor a workspace."""
+
+    path: str
+    commit: str
+    """Full hash; "" where the project is no git repository."""
+    md5: str
+    """DVC's identifier; of a folder it ends with `.dir`."""
+    uri: str
+    """The object in the remote. Of a folder it is DVC's list of its files, and no folder: `files` has the objects."""
+    files: dict[str, str]
+    """Path within the folder -> md5; of a single file empty."""
+
+    def record(self) -> dict[str, Any]:
+        """Return it JSON-ready."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A copy, and what it is."""
+
+    folder: Path
+    digest: str
+    verified: bool
+    """Whether a manifest vouched for every file; of data from elsewhere, which has none, only DVC's md5 did."""
+    withdrawn: str
+    """Why it must not be used; empty: it may."""
+
+
+def parse_source(text: str, *, project: str) -> Source:
+    """Return what `NAME[@REV]` means. Raises UserError: a part is empty."""
+    name, separator, revision = text.rpartition("@") if "@" in text else (text, "", "")
+    if not name or (separator and not revision):
+        raise UserError(f"{text}: expected NAME or NAME@REVISION, such as rollouts@v3")
+    return Source(name, revision, project)
+
+
+def resolve(source: Source, *, folder: Path) -> Version:
+    """Return what a name and a revision mean. Asks git and DVC, downloads nothing but DVC's list of files.
+
+    Raises:
+        UserError: there is no such project, revision or name, or it has no remote.
+        InfrastructureError: a host does not answer.
+    """
+    path, listed = _find(source, folder)
+    options = _revision(source)
+    uri = dvc_command.call(["get", "--show-url", *options, "--", source.project, path], folder=folder)
+    match = _OBJECT.search(uri)
+    if match is None:
+        raise UserError(f"{source}: {uri} is no object by content. Use a remote without version_aware.")
+    inside = {name.removeprefix(f"{path}/"): md5 for name, md5 in listed.items() if name.startswith(f"{path}/")}
+    return Version(path, _commit(source), match[1] + match[2], uri, dict(sorted(inside.items())))
+
+
+def get(source: Source, target: Path, *, folder: Path) -> Fetched:
+    """Copy one version to `target`, which must not exist, and verify it against its manifest.
+
+    Raises:
+        UserError: as `resolve`; the target exists; or the copy does not match its manifest (then it is removed).
+        InfrastructureError: a host does not answer, or another command of DVC is at work.
+    """
+    if target.exists():
+        raise UserError(f"{target}: is there already; nothing is overwritten. Give another --out, or remove it.")
+    path, _ = _find(source, folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    arguments = ["get", *_revision(source), "--out", str(target.absolute()), "--", source.project, path]
+    dvc_command.call(arguments, folder=folder)
+    sealed = (target / MANIFEST).is_file()
+    try:
+        manifest = artifacts.verify(target) if sealed else None
+    except UserError:
+        shutil.rmtree(target)
+        raise
+    digest = manifest.digest if manifest else content_digest(target)
+    stones = withdrawn()
+    bad = [one for one in (digest, *(origins(manifest) if manifest else ())) if one in stones]
+    return Fetched(target, digest, sealed, str(stones[bad[0]]) if bad else "")
+
+
+def _find(source: Source, folder: Path) -> tuple[str, dict[str, str]]:
+    """Return the path that is meant, and path -> md5 of all files that DVC tracks at the revision."""
+    listed = dvc_command.ask(["list", "--recursive", "--dvc-only", *_revision(source), source.project], folder=folder)
+    files = {entry["path"]: str(entry.get("md5") or "") for entry in listed if entry.get("isout")}
+    local = Path(source.project)
+    if not source.revision and (local / ".dvc").is_dir():
+        return find_path(source.name, [item.path for item in list_tracked(local)]), files
+    return find_path(source.name, sorted({*files, *(str(one) for name in files for one in _folders(name))})), files
+
+
+def _folders(name: str) -> list[str]:
+    return [str(parent) for parent in Path(name).parents if str(parent) != "."]
+
+
+def _revision(source: Source) -> list[str]:
+    return ["--rev", source.revision] if source.revision else []
+
+
+def _commit(source: Source) -> str:
+    """Return the full hash of a revision, of the project as it stands without one; "" outside git."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)  # noqa: S603, S607
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    if Path(source.project).exists():
+        return git("-C", source.project, "rev-parse", "--verify", "--quiet", f"{source.revision or 'HEAD'}^{{commit}}")
+    listed = git("ls-remote", source.project, source.revision or "HEAD", f"{source.revision}^{{}}").splitlines()
+    return listed[-1].split()[0] if listed else source.revision

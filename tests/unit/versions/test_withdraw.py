@@ -1,0 +1,119 @@
+"""`geartrain data withdraw`: a tombstone, the list of what was reached, and everything that heeds it afterwards."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from geartrain import withdrawals
+from geartrain.errors import UserError
+from geartrain.lineage import events
+from geartrain.lineage.events import Data
+from geartrain.versions.reach import Reached, identify, reached_by
+from tests.fakes.dvc_projects import seal
+from tests.unit.versions.test_remote import say
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Raw data that made tasks, rollouts, and a policy; and, in a run of its own, another policy."""
+    project = tmp_path / "project"
+    (project / ".dvc").mkdir(parents=True)
+    (project / "data/raw").mkdir(parents=True)
+    (project / "data/raw/chinook.json").write_text("[]")
+    raw, _ = identify(str(project / "data/raw/chinook.json"), project)
+    tasks = seal(project / "data/tasks", "t", stage="tasks", inputs={"environment.source": raw})
+    rollouts = seal(project / "data/rollouts", "r", stage="collect", inputs={"tasks": tasks})
+    seal(project / "models/policy", "p", stage="policy", inputs={"collect": rollouts})
+    seal(project / "runs/other/models/policy", "q", stage="policy", inputs={"collect": rollouts})
+    seal(project / "models/warm_start", "w", stage="warm_start", inputs={"tasks": "e" * 64})
+    return project
+
+
+def digest_of(place: str, project: Path) -> str:
+    return identify(str(project / place), project)[0]
+
+
+def withdraw(project: Path, target: str, *more: str) -> str:
+    return say("withdraw", target, "--reason", "asked for", "--by", "ada", "--dir", str(project), *more)
+
+
+def test_the_models_it_reached_are_listed_first(project: Path) -> None:
+    told = withdraw(project, str(project / "data/rollouts")).splitlines()
+    digest = digest_of("data/rollouts", project)
+    assert told[0].startswith(f"data/rollouts {digest} is withdrawn: ")
+    assert (project / f"data/withdrawn/{digest}.json").is_file()
+    assert [line.split()[0] for line in told[2:]] == ["model", "model"]
+    assert [line.split()[-1] for line in told[2:]] == ["models/policy", "runs/other/models/policy"]
+
+
+@pytest.mark.parametrize("target", ["path", "name", "digest", "sha256:digest"])
+def test_a_thing_is_named_by_path_stage_or_digest(target: str, project: Path) -> None:
+    digest = digest_of("data/rollouts", project)
+    spelt = {"path": "data/rollouts", "name": "collect", "digest": digest, "sha256:digest": f"sha256:{digest}"}[target]
+    assert identify(spelt, project) == (digest, "data/rollouts")
+
+
+def test_an_unknown_digest_may_be_withdrawn_before_it_arrives(project: Path) -> None:
+    assert "nothing that lies here" in withdraw(project, "d" * 64)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("data/rollouts/rows.jsonl", "withdrawn as a whole"),
+        ("abc", "neither a digest"),
+        ("data/raw", "no manifest.json"),
+    ],
+)
+def test_what_cannot_be_withdrawn_says_why(target: str, said: str, project: Path) -> None:
+    with pytest.raises(UserError, match=said):
+        withdraw(project, str(project / target))
+    assert not (project / "data/withdrawn").exists()
+
+
+def test_a_reason_is_asked_for(project: Path) -> None:
+    with pytest.raises(UserError, match="say why"):
+        say("withdraw", "d" * 64, "--reason", " ", "--dir", str(project))
+
+
+def test_status_shows_it_and_what_was_made_from_it_until_it_is_lifted(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    withdraw(project, "data/raw/chinook.json")
+    by_path = {one["path"]: one["withdrawn"] for one in json.loads(say("status", "--json", "--offline"))}
+    assert "made from environment.source" in by_path["data/tasks"]
+    assert by_path["models/warm_start"] == ""
+    assert "data/tasks must not be used" in say("status", "--offline")
+    told = withdraw(project, digest_of("data/raw/chinook.json", project), "--undo")
+    assert "is no longer withdrawn" in told
+    assert not any(one["withdrawn"] for one in json.loads(say("status", "--json", "--offline")))
+    assert len(list((project / "data/withdrawn").iterdir())) == 2, "a record more, and none less"
+
+
+def test_programs_get_json(project: Path) -> None:
+    record = json.loads(withdraw(project, str(project / "data/tasks"), "--json"))
+    assert record["name"] == "data/tasks"
+    assert [one["name"] for one in record["reached"]] == ["collect"], "manifests without ancestors know their inputs"
+    assert Path(record["tombstone"]).is_file()
+
+
+def test_lineage_knows_of_models_that_do_not_lie_here(project: Path) -> None:
+    log = project / ".geartrain/lineage"
+    steps = (("collect", "d" * 64, "rollouts", "5" * 64), ("policy", "5" * 64, "policy", "9" * 64))
+    for job, read, made, digest in steps:
+        kind = "model" if made == "policy" else "dataset"
+        run = {"run_id": events.new_run_id(), "job": job, "inputs": [Data("tasks", read)], "facets": {}}
+        events.emit(log, "START", **run, outputs=())
+        events.emit(log, "COMPLETE", **run, outputs=[Data(made, digest, kind)])
+    home = project / ".geartrain"
+    assert reached_by("d" * 64, project, home) == [Reached("policy", "9" * 64, "lineage", True)]
+    assert reached_by("c" * 64, project, home) == []
+    assert withdraw(project, "d" * 64).splitlines()[-1] == f"model  policy  {'9' * 64}  lineage"
+
+
+def test_who_withdraws_is_as_git_knows_them(project: Path) -> None:
+    say("withdraw", "d" * 64, "--reason", "why", "--dir", str(project))
+    (stone,) = withdrawals.read_history(project / "data/withdrawn")["d" * 64]
+    assert stone.by == "Ada <ada@example.org>"
