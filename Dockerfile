@@ -79,9 +79,11 @@ ENV PATH=/opt/geartrain/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
     TORCH_EXTENSIONS_DIR=/cache/extensions \
     TRITON_CACHE_DIR=/cache/triton \
     DVC_NO_ANALYTICS=1 \
-    GEARTRAIN_WITHDRAWN=/app/data/withdrawn
+    GEARTRAIN_WITHDRAWN=/app/data/withdrawn \
+    GEARTRAIN_FEATURE_REPO=/app/data/feature_repo
 WORKDIR /app
 COPY profiles/ profiles/
+COPY data/feature_repo/ data/feature_repo/
 COPY --from=data /app/data/raw/ data/raw/
 COPY data/withdrawn/ data/withdrawn/
 USER 65532:65532

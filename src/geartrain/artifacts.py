@@ -22,9 +22,9 @@ MANIFEST = "manifest.json"
 NOT_CODE_OF_A_RESULT = frozenset(
     [
         *("cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "processes.py", "progress.py"),
-        *("cluster", "lineage_commands.py", "operations.py", "places.py", "preemption.py", "reporting"),
-        *("scheduling.py", "sources.py", "study", "walkthrough.py"),
-        *("data_commands.py", "differences", "versions", "withdrawals.py"),
+        *("cluster", "data_commands.py", "differences", "feature_commands.py", "lineage_commands.py", "operations.py"),
+        *("places.py", "preemption.py", "reporting", "scheduling.py", "sources.py", "study", "versions"),
+        *("walkthrough.py", "withdrawals.py"),
     ]
 )
 """Parts of the package that cannot change what a stage computes."""
@@ -66,14 +66,25 @@ def file_sha256(path: Path) -> str:
 
 @cache
 def code_digest() -> str:
-    """Return a digest of the package's sources, as far as they can change a result."""
+    """Return a digest of the package's sources and the feature definitions, as far as they can change a result."""
     root = Path(__file__).parent
     sources = {
         str(path.relative_to(root)): file_sha256(path)
         for path in sorted(root.rglob("*.py"))
         if path.relative_to(root).parts[0] not in NOT_CODE_OF_A_RESULT
     }
-    return fingerprint(sources)
+    return fingerprint([sources, definitions_digest()])
+
+
+def definitions_folder() -> Path:
+    """Return the feature repository: `$GEARTRAIN_FEATURE_REPO`, or the checkout's; it need not be there."""
+    own = os.environ.get("GEARTRAIN_FEATURE_REPO")
+    return Path(own) if own else Path(__file__).resolve().parents[2] / "data" / "feature_repo"
+
+
+def definitions_digest() -> str:
+    """Return a digest of the feature definitions: they are code of a result that lies outside the package."""
+    return fingerprint({path.name: file_sha256(path) for path in sorted(definitions_folder().glob("*.py"))})
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from geartrain import data_commands, lineage_commands, operations, scheduling, upkeep
+from geartrain import data_commands, feature_commands, lineage_commands, operations, scheduling, upkeep
 from geartrain.cluster import node_command
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, GeartrainError, UserError
 
@@ -28,6 +28,7 @@ config_app = typer.Typer(no_args_is_help=True, help="Show or check a configurati
 app.add_typer(config_app, name="config")
 app.add_typer(lineage_commands.app)
 app.add_typer(data_commands.app, name="data")
+app.add_typer(feature_commands.app, name="features")
 app.add_typer(operations.app)
 app.add_typer(upkeep.app)
 app.add_typer(node_command.app)

@@ -85,6 +85,11 @@ class Trajectory:
         return self.end != "finished"
 
     @property
+    def outcome(self) -> float:
+        """Success and progress in equal parts, in [0, 1]: progress tells failures of one task apart."""
+        return 0.5 * (float(self.success) + self.progress)
+
+    @property
     def invalid_calls(self) -> int:
         """Turns that were answered by an error."""
         return sum(turn.result.error is not None for turn in self.turns)

@@ -11,7 +11,7 @@ IMPORTERS = {
     "tokenizers": {"geartrain.models.tokenizer", "geartrain.models.backbone", "geartrain.models.gguf"},
     "matplotlib": {"geartrain.reporting.svg"},
     "dvc": set(),
-    "feast": set(),
+    "feast": {"geartrain.features.store"},
     "openlineage": {"geartrain.lineage.openlineage"},
     "deepspeed": {"geartrain.training.sharded"},
     "fsspec": {"geartrain.places"},

@@ -76,6 +76,8 @@ class Built:
     dropped: Counter[str] = field(default_factory=Counter)
     """Reasons why episodes ("episodes_of_...") and pairs were not used."""
     records: int = 0
+    usable: list[Trajectory] = field(default_factory=list)
+    """The records that were not quarantined."""
 
 
 def build_pairs(
@@ -105,6 +107,7 @@ def build_pairs(
         if reason is None and any(source == known.source for known in by_task[trajectory.task_id]):
             reason = "duplicate_record"
         if reason is None:
+            built.usable.append(trajectory)
             by_task[trajectory.task_id].append(Candidate(source, render(trajectory), score(trajectory)))
         else:
             built.quarantined.append({"source": source, "reason": reason})
