@@ -18,6 +18,7 @@ def critic(
     settings: dict[str, Any],
     warm_start: dsl.Input[dsl.Model],
     collect: dsl.Input[dsl.Dataset],
+    preferences: dsl.Input[dsl.Dataset],
     critic: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
@@ -26,6 +27,6 @@ def critic(
     from geartrain.stages.critic import run
 
     record = {"seed": seed, "threads": threads, "model": model, "critic": settings}
-    inputs = {"warm_start": warm_start, "collect": collect}
+    inputs = {"warm_start": warm_start, "collect": collect, "preferences": preferences}
     marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
     run_step(run, record, inputs, critic, metrics, marks)

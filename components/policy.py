@@ -22,6 +22,7 @@ def policy(
     task_config: dsl.TaskConfig,
     tasks: dsl.Input[dsl.Dataset],
     warm_start: dsl.Input[dsl.Model],
+    preferences: dsl.Input[dsl.Dataset],
     reward_model: dsl.Input[dsl.Model],
     critic: dsl.Input[dsl.Model],
     policy: dsl.Output[dsl.Model],
@@ -31,7 +32,8 @@ def policy(
     from geartrain.cluster import step
 
     record = {"seed": seed, "threads": threads, "model": model, "environment": environment, "policy": settings}
-    inputs = {"tasks": tasks, "warm_start": warm_start, "reward_model": reward_model, "critic": critic}
+    made = {"preferences": preferences, "reward_model": reward_model, "critic": critic}
+    inputs = {"tasks": tasks, "warm_start": warm_start, **made}
     marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
     shown = (record, inputs, policy, metrics, marks)
     if cluster:

@@ -65,14 +65,12 @@ def training(
             "preferences"
         ]
         rewards = sized(train_reward_model(settings=reward_model, preferences=pairs, **run)).outputs["reward_model"]
-        credit = sized(train_critic(settings=critic, model=model, warm_start=start, collect=siblings, **run)).outputs[
-            "critic"
-        ]
+        seen = {"collect": siblings, "preferences": pairs}
+        credit = sized(train_critic(settings=critic, model=model, warm_start=start, **seen, **run)).outputs["critic"]
 
         learned = {"tasks": task_sets, "warm_start": start}
-        trained = sized(
-            train_policy(settings=policy, cluster=cluster, reward_model=rewards, critic=credit, **learned, **play)
-        ).outputs["policy"]
+        judges = {"preferences": pairs, "reward_model": rewards, "critic": credit}
+        trained = sized(train_policy(settings=policy, cluster=cluster, **judges, **learned, **play)).outputs["policy"]
         compared = sized(compare_models(settings=evaluation, policy=trained, **learned, **play)).outputs["evaluation"]
         verdict = sized(decide(settings=promotion, policy=trained, evaluation=compared, **run))
         with dsl.If(verdict.outputs["Output"] == True, name="promoted"):  # noqa: E712 - Kubeflow compares, not Python

@@ -5,11 +5,12 @@ are shared. Field docstrings say what a low and a high value do.
 """
 
 import re
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
 from geartrain.errors import UserError
 from geartrain.policy_section import PolicySection
@@ -150,6 +151,9 @@ class PreferencesSection(Section):
     against; 0 leaves the reward model open to them, high takes time from the real pairs."""
     max_rejected_share: Share = 0.5
     """The stage stops when more than this share of records is quarantined."""
+    known_from: AwareDatetime = datetime(2000, 1, 1, tzinfo=UTC)
+    """Time at which the rollouts count as known; features are as of it, and an iteration of the policy is an hour. A
+    result holds no time of the wall: a scheduled run gives the time that it was scheduled for."""
 
 
 class RewardModelSection(Section):
@@ -170,6 +174,9 @@ class RewardModelSection(Section):
     """Validations without improvement before training stops; there are three an epoch."""
     margin_weight: NonNegative = 0.0
     """Nats by which a pair must be told apart per unit of verified margin; 0 asks only for the order."""
+    headroom_weight: Share = 0.0
+    """How much more pairs of tasks count whose siblings are likely to differ again; 0 counts all alike, 1 in
+    proportion."""
 
 
 class CriticSection(Section):
@@ -188,6 +195,9 @@ class CriticSection(Section):
     """Bound on the absolute label."""
     similarity: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
     """Cosine of embeddings from which two states count as the same; None wants equal histories of calls and answers."""
+    headroom_weight: Share = 0.0
+    """How much more turns of tasks count whose siblings are likely to differ again; 0 counts all alike, 1 in
+    proportion."""
     validation_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
 
 

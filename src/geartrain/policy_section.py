@@ -45,6 +45,9 @@ class PolicySection(Section):
     methods than `recipe` are checked and wait."""
     iterations: Count = 30
     tasks_per_iteration: Count = 16
+    task_sampling: Literal["uniform", "headroom"] = "uniform"
+    """How an iteration's tasks are drawn: each once an epoch, or in proportion to how likely their siblings are to
+    differ, by what is known of them and of their family when it begins."""
     siblings: Annotated[int, Field(ge=2)] = 8
     sampling: SamplingSection = SamplingSection()
     learning_rate: Positive = 3e-4

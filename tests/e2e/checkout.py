@@ -11,7 +11,7 @@ from geartrain.artifacts import verify
 from geartrain.stages.stage import FOLDERS
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("src", "components", "pipelines", "profiles", "dvc.yaml", ".dvc/config", ".dvcignore")
+COPIED = ("src", "components", "pipelines", "profiles", "data/feature_repo", "dvc.yaml", ".dvc/config", ".dvcignore")
 
 
 @dataclass(frozen=True)

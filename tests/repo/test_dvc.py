@@ -28,8 +28,8 @@ def test_reads_and_writes_what_it_declares(name: str, dvc: dict[str, Any], decla
     assert stage["outs"] == [str(FOLDERS[name])]
     assert stage["params"] == ["seed", "threads", *declared.sections]
     data = [path for path in stage["deps"] if not path.startswith("src/")]
-    raw = ["data/raw/chinook.json"] if name == "tasks" else []
-    assert data == [str(FOLDERS[other]) for other in declared.inputs] + raw
+    others = {"tasks": ["data/raw/chinook.json"], "preferences": ["data/feature_repo"]}.get(name, [])
+    assert data == [str(FOLDERS[other]) for other in declared.inputs] + others
 
 
 @pytest.mark.parametrize("name", STAGES)

@@ -16,8 +16,8 @@ STAGES: Mapping[str, tuple[tuple[float, float], tuple[str, ...]]] = {
     "collect": ((2, 0), ("tasks", "warm_start")),
     "preferences": ((3, 0), ("tasks", "collect")),
     "reward_model": ((4, 0), ("preferences",)),
-    "critic": ((4, 1), ("warm_start", "collect")),
-    "policy": ((5, 0), ("tasks", "warm_start", "reward_model", "critic")),
+    "critic": ((4, 1), ("warm_start", "collect", "preferences")),
+    "policy": ((5, 0), ("tasks", "warm_start", "preferences", "reward_model", "critic")),
     "evaluation": ((6, 0), ("tasks", "warm_start", "policy")),
     "promotion": ((7, 0), ("policy", "evaluation")),
 }

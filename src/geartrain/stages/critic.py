@@ -6,6 +6,8 @@ from typing import Any
 
 from geartrain.artifacts import write_atomically, write_json
 from geartrain.config import CriticSection
+from geartrain.features.collected import CRITIC, FRAMES
+from geartrain.features.frames import headroom_weights, read_frame, require_rows
 from geartrain.models.backbone import Policy, load_policy
 from geartrain.models.heads import save_head
 from geartrain.progress import track
@@ -26,7 +28,7 @@ CHUNK = 128
 MICROBATCH_TOKENS = 8192
 
 
-@stage(inputs=("warm_start", "collect"), sections=("model", "critic"), files=("critic.encoder",))
+@stage(inputs=("warm_start", "collect", "preferences"), sections=("model", "critic"), files=("critic.encoder",))
 def run(job: Job) -> Metrics:
     """Write `critic.safetensors`, `critic.json`, `history.jsonl`, and `encoder/` where one is configured.
 
@@ -35,10 +37,13 @@ def run(job: Job) -> Metrics:
     """
     config, section, output = job.config, job.config.critic, job.outputs["critic"]
     trajectories = list(read_trajectories(job.inputs["collect"] / "trajectories.parquet"))
+    frame = read_frame(job.inputs["preferences"] / FRAMES, CRITIC)
+    require_rows(frame, {name: [getattr(t, name) for t in trajectories] for name in ("task_id", "sibling")})
     policy = load_policy(job.inputs["warm_start"], dtype=config.model.dtype, context=config.model.context)
     features = _features(policy, section, trajectories, output)
     labelling = Labelling(section.shrinkage, section.subgoal_credit, section.clip, section.similarity)
-    data = labelling.label(trajectories, features)
+    weights = headroom_weights(frame, section.headroom_weight).tolist()
+    data = labelling.label(trajectories, features, outcomes=frame.column("outcome"), weights=weights)
     training, validation = split_by_task(data, validation_share=section.validation_share, seed=config.seed)
     settings: dict[str, Any] = {
         "hidden": section.hidden,
@@ -54,6 +59,7 @@ def run(job: Job) -> Metrics:
         "correlation_shuffled": _rounded(judge_critic(control, validation)["correlation"]),
         "epochs": len(history),
         **_label_statistics(data),
+        "frame": frame.told(),
     }
     save_head(head, output / "critic.safetensors")
     write_json(

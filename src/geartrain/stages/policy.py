@@ -2,9 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,11 @@ from geartrain.datasets.task_sets import read_tasks
 from geartrain.environments import load_environment
 from geartrain.environments.environment import Environment, Task
 from geartrain.errors import UserError
+from geartrain.features import clock, headroom
+from geartrain.features.collected import FRAMES, SAMPLER, TABLES
+from geartrain.features.frames import Frame, read_frame, require_rows
+from geartrain.features.history import History
+from geartrain.features.statistics import played
 from geartrain.models.backbone import Policy, load_policy, save_policy
 from geartrain.models.chat import ChatFormat
 from geartrain.preemption import leave_if_asked
@@ -30,6 +35,7 @@ from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.training.best import Validation
 from geartrain.training.credit import CreditAssigner, load_critic
 from geartrain.training.credit_report import credit_records
+from geartrain.training.lesson import Scored as Rewarded
 from geartrain.training.lesson import task_batch, whole_lesson
 from geartrain.training.policy import PolicyTrainer
 from geartrain.training.world import Record
@@ -40,12 +46,12 @@ CREDIT_TASKS = 6
 
 
 @stage(
-    inputs=("tasks", "warm_start", "reward_model", "critic"),
+    inputs=("tasks", "warm_start", "preferences", "reward_model", "critic"),
     sections=("model", "environment", "policy"),
     together=True,
 )
 def run(job: Job) -> Metrics:
-    """Write a Hugging Face folder, `history.jsonl`, `credit_before.jsonl` and `credit_after.jsonl`.
+    """Write a Hugging Face folder, `history.jsonl`, `credit_before.jsonl`, `credit_after.jsonl` and tables `features/`.
 
     Raises:
         UserError: an empty `val`, or a run that cannot learn or diverges.
@@ -54,7 +60,12 @@ def run(job: Job) -> Metrics:
     own = job.work / f"rank-{job.ranks.rank}"
     with closing(Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, own)) as players:
         policy = _load(job.inputs["warm_start"], config)
-        return _train(job, _world(job, policy, players), policy, _assigner(job, policy))
+        frame = read_frame(job.inputs["preferences"] / FRAMES, SAMPLER)
+        world = _world(job, policy, players, frame)
+        metrics = _train(job, world, policy, _assigner(job, policy))
+    if job.ranks.leads:
+        world.history.write(job.outputs["policy"] / TABLES, frame.as_of)
+    return {**metrics, "frame": frame.told()}
 
 
 def _assigner(job: Job, policy: Policy) -> CreditAssigner:
@@ -104,15 +115,41 @@ class TaskWorld:
     environment: Environment
     chat: ChatFormat
     ranks: Ranks = ALONE
+    history: History = field(default_factory=History)
+    """What is known of the train tasks, by this run and before it."""
 
     def play(self, policy: Policy, iteration: int, refill: int = 0) -> list[Trajectory]:
         """Play the siblings of the iteration's tasks; those of a refill are drawn anew, in groups of their own."""
         section, root = self.config.policy, self.config.seed
         order = root if not refill else seed_of(root, "refill", refill)
-        indices = task_batch(len(self.train), section.tasks_per_iteration, iteration, seed=order)
+        indices = self._draw(iteration, order)
         seed = seed_of(root, "policy", iteration)
         tasks, suffix = [self.train[i] for i in indices], f"#{refill}" if refill else ""
         return self.play_tasks(policy, tasks, section.siblings, seed=seed, policy_version=iteration, suffix=suffix)
+
+    def _draw(self, iteration: int, seed: int) -> list[int]:
+        section = self.config.policy
+        if section.task_sampling == "uniform":
+            return task_batch(len(self.train), section.tasks_per_iteration, iteration, seed=seed)
+        success_N = self.history.expected_success([(task.task_id, task.family) for task in self.train])
+        chances_N = headroom.headroom(success_N, section.siblings)
+        drawn = headroom.draw(
+            chances_N, section.tasks_per_iteration, seed=seed_of(seed, "tasks by headroom", iteration)
+        )
+        return self.ranks.first(drawn)  # the last bit of a power may differ on another node
+
+    def remember(self, iteration: int, scored: Rewarded) -> None:
+        """Keep what an iteration's episodes say of their tasks, known from the next one on."""
+        episodes = [played(t, reward) for t, reward in zip(scored.trajectories, scored.rewards, strict=True)]
+        self.history.observe(clock.after(iteration), episodes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is remembered."""
+        return self.history.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`'s value."""
+        self.history.load_state_dict(state)
 
     def play_tasks(
         self,
@@ -208,7 +245,7 @@ class TaskWorld:
         return credit_records(trainer.weigh(lesson), trainer.assigner, lesson, prompts)
 
 
-def _world(job: Job, policy: Policy, players: Players) -> TaskWorld:
+def _world(job: Job, policy: Policy, players: Players, frame: Frame) -> TaskWorld:
     config, section = job.config, job.config.policy
     train, val = (read_tasks(job.inputs["tasks"], split) for split in ("train", "val"))
     if len(train) < section.tasks_per_iteration or not val:
@@ -216,6 +253,7 @@ def _world(job: Job, policy: Policy, players: Players) -> TaskWorld:
             f"{job.inputs['tasks']}: {len(train)} training and {len(val)} validation tasks; policy needs "
             f"{section.tasks_per_iteration} and 1. Lower policy.tasks_per_iteration or raise tasks.train."
         )
+    require_rows(frame, {"task_id": [task.task_id for task in train]})
     rewards = RewardMix.load(
         job.inputs["reward_model"],
         tokenizer=policy.tokenizer,
@@ -225,7 +263,8 @@ def _world(job: Job, policy: Policy, players: Players) -> TaskWorld:
         learned_in_ties=section.learned_in_ties,
     )
     environment = load_environment(config.environment, job.inputs["tasks"] / "worlds")
-    return TaskWorld(players, train, val, rewards, config, environment, policy.chat, job.ranks)
+    history = History.of_frame(frame.table)
+    return TaskWorld(players, train, val, rewards, config, environment, policy.chat, job.ranks, history)
 
 
 def _load(folder: Path, config: Config) -> Policy:

@@ -1,4 +1,4 @@
-"""Stage `preferences`: pairs of siblings that the verifier tells apart, with a report on their quality."""
+"""Stage `preferences`: pairs of siblings that the verifier tells apart, a report on their quality, and features."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,6 +9,8 @@ from geartrain.datasets.preference_report import quality_report, to_markdown
 from geartrain.datasets.preferences import Built, build_pairs, read_siblings, write_pairs
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.errors import UserError
+from geartrain.features.collected import remember, spines, write_features
+from geartrain.features.statistics import played
 from geartrain.progress import Advance, bar
 from geartrain.rewards.verified import verified_score
 from geartrain.stages.stage import Job, Metrics, stage
@@ -17,12 +19,12 @@ from geartrain.trajectory import Trajectory
 
 @stage(inputs=("tasks", "collect"), sections=("preferences",))
 def run(job: Job) -> Metrics:
-    """Write `pairs.parquet`, `quarantine.json`, `quality.json` and `quality.md`.
+    """Write `pairs.parquet`, `quarantine.json`, `quality.json`, `quality.md`, the tables `features/` and the `frames/`.
 
     Raises:
-        UserError: too many records are unusable, or the siblings give no pair.
+        UserError: too many records are unusable, the siblings give no pair, or the feature repository is not right.
     """
-    with bar("preferences", total=3) as advance:  # paired, forged, written
+    with bar("preferences", total=4) as advance:  # paired, forged, written, joined with features
         return _build(job, advance)
 
 
@@ -53,8 +55,17 @@ def _build(job: Job, advance: Advance) -> Metrics:
     write_json(output / "quality.json", report)
     write_atomically(output / "quality.md", to_markdown(report))
     advance(1)
+    history = remember([played(trajectory, _score(trajectory)) for trajectory in built.usable], built.pairs)
+    features = write_features(
+        output,
+        history,
+        spines(list(tasks.values()), trajectories, built.pairs),
+        known_from=section.known_from,
+        work=job.work / "features",
+    )
+    advance(1)
     told = ("records", "quarantined", "dropped_pairs", "pairs_by_split", "forged_by_split", "tasks", "length")
-    return {key: report[key] for key in told}
+    return {**{key: report[key] for key in told}, "features": features}
 
 
 def _score(trajectory: Trajectory) -> float:

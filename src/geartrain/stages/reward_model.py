@@ -1,12 +1,15 @@
 """Stage `reward_model`: a Bradley-Terry model on the preference pairs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from geartrain import progress
 from geartrain.artifacts import write_atomically
 from geartrain.datasets.preferences import read_pairs
 from geartrain.errors import UserError
+from geartrain.features.collected import FRAMES, REWARD_MODEL
+from geartrain.features.frames import Frame, headroom_weights, read_frame, require_rows
 from geartrain.models.backbone import load_encoder
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
 from geartrain.stages.stage import Job, Metrics, stage
@@ -25,10 +28,11 @@ def run(job: Job) -> Metrics:
     Raises:
         UserError: no training pair is left, or the encoder does not fit.
     """
-    source = job.inputs["preferences"] / "pairs.parquet"
+    source = job.inputs["preferences"]
+    frame = read_frame(source / FRAMES, REWARD_MODEL)
     encoder, tokenizer = load_encoder(job.config.reward_model.encoder)
     model = RewardModel.new(encoder, tokenizer, max_tokens=job.config.reward_model.max_tokens)
-    prepared = _prepare(model, source)
+    prepared = _prepare(model, source / "pairs.parquet", frame, job.config.reward_model.headroom_weight)
     trainer = Trainer(model, prepared, _settings(job))
     with progress.bar("reward_model", total=trainer.total) as advance:
         history = trainer.run(job.work / "checkpoints", lambda record: advance(1, status=f"loss {record['loss']:.3f}"))
@@ -47,11 +51,16 @@ def run(job: Job) -> Metrics:
         "left_out": {"too_long": prepared.too_long, "equal_once_cut": prepared.equal_once_cut},
         "steps": len(history),
         "stopped_early": len(history) < trainer.total,
+        "frame": frame.told(),
     }
 
 
-def _prepare(model: RewardModel, source: Path) -> Prepared:
-    prepared = prepare(model, read_pairs(source))
+def _prepare(model: RewardModel, source: Path, frame: Frame, headroom_weight: float) -> Prepared:
+    pairs = read_pairs(source)
+    keys = {name: [getattr(pair, name) for pair in pairs] for name in ("chosen_id", "rejected_id")}
+    require_rows(frame, {**keys, "source_id": [pair.origin for pair in pairs]})
+    labelled = [replace(pair, margin=margin) for pair, margin in zip(pairs, frame.column("margin"), strict=True)]
+    prepared = prepare(model, labelled, headroom_weights(frame, headroom_weight).tolist())
     if not prepared.examples["train"]:
         held_out, lost = len(prepared.examples["validation"]), prepared.too_long + prepared.equal_once_cut
         raise UserError(

@@ -5,7 +5,7 @@ Legend: S turns of all trajectories, H width of the features.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ class CriticData:
     outcome_S: Tensor
     """Verified outcome of the whole trajectory."""
     task_S: Sequence[str]
+    weight_S: Tensor
+    """How much each turn's error counts, >= 0."""
 
     def __len__(self) -> int:
         return len(self.task_S)
@@ -49,12 +51,8 @@ class CriticData:
             self.support_S[keep_S],
             self.outcome_S[keep_S],
             tasks,
+            self.weight_S[keep_S],
         )
-
-
-def outcome_of(trajectory: Trajectory) -> float:
-    """Return success and progress in equal parts, in [0, 1]: progress tells failures of one task apart."""
-    return 0.5 * (float(trajectory.success) + trajectory.progress)
 
 
 def action_key(turn: Turn) -> str:
@@ -72,6 +70,8 @@ def label_turns(
     subgoal_credit: float,
     clip: float,
     similarity: float | None = None,
+    outcomes: Sequence[float] | None = None,
+    weights: Sequence[float] | None = None,
 ) -> CriticData:
     """Label every turn by the contrast with its siblings.
 
@@ -82,7 +82,11 @@ def label_turns(
         subgoal_credit: see there.
         clip: see there.
         similarity: cosine from which two states count as the same; None wants equal histories.
+        outcomes: verified outcome of each trajectory; None takes the trajectories' own.
+        weights: how much the turns of each trajectory count; None counts all alike.
     """
+    outcomes = [trajectory.outcome for trajectory in trajectories] if outcomes is None else outcomes
+    weights = [1.0] * len(trajectories) if weights is None else weights
     groups: dict[str, list[int]] = {}
     for index, trajectory in enumerate(trajectories):
         groups.setdefault(trajectory.group_id, []).append(index)
@@ -99,7 +103,8 @@ def label_turns(
         else:
             owner_S = torch.arange(len(members)).repeat_interleave(counts)
             match_SS = match_by_similarity(state_SH, owner_S, threshold=similarity)
-        outcome_S = torch.tensor([outcome_of(trajectories[index]) for index in members]).repeat_interleave(counts)
+        outcome_S = torch.tensor([outcomes[index] for index in members]).repeat_interleave(counts)
+        weight_S = torch.tensor([weights[index] for index in members]).repeat_interleave(counts)
         labels = sibling_labels(
             match_SS,
             [action_key(turn) for turn in turns],
@@ -110,7 +115,8 @@ def label_turns(
             clip=clip,
         )
         task = trajectories[members[0]].task_id
-        parts.append(CriticData(state_SH, action_SH, labels.credit_S, labels.support_S, outcome_S, [task] * len(turns)))
+        names = [task] * len(turns)
+        parts.append(CriticData(state_SH, action_SH, labels.credit_S, labels.support_S, outcome_S, names, weight_S))
     if not parts:
         raise UserError("the rollouts hold no turn at all: there is nothing to label. Run the stage `collect` again.")
     return _concatenate(parts)
@@ -125,9 +131,16 @@ class Labelling:
     clip: float
     similarity: float | None = None
 
-    def label(self, trajectories: Sequence[Trajectory], features: Sequence[TurnFeatures]) -> CriticData:
-        """Label every turn by the contrast with its siblings; turns come out group by group."""
-        return label_turns(trajectories, features, **vars(self))
+    def label(
+        self,
+        trajectories: Sequence[Trajectory],
+        features: Sequence[TurnFeatures],
+        *,
+        outcomes: Sequence[float] | None = None,
+        weights: Sequence[float] | None = None,
+    ) -> CriticData:
+        """Label every turn by the contrast with its siblings, see `label_turns`; turns come out group by group."""
+        return label_turns(trajectories, features, **vars(self), outcomes=outcomes, weights=weights)
 
 
 def split_by_task(data: CriticData, *, validation_share: float, seed: int) -> tuple[CriticData, CriticData]:
@@ -164,7 +177,8 @@ def train_critic(
     for epoch in range(epochs):
         order = np.random.default_rng(seed_of(seed, "critic", epoch)).permutation(len(training))
         for rows in torch.split(torch.from_numpy(order), _BATCH_TURNS):
-            error = (head(training.state_SH[rows], training.action_SH[rows]) - target_S[rows]).square().mean()
+            error_S = (head(training.state_SH[rows], training.action_SH[rows]) - target_S[rows]).square()
+            error = (training.weight_S[rows] * error_S).mean()
             optimizer.zero_grad()
             error.backward()
             optimizer.step()
@@ -207,9 +221,7 @@ def judge_critic(head: CriticHead, validation: CriticData) -> Mapping[str, float
 def shuffle_labels(data: CriticData, *, seed: int) -> CriticData:
     """Return the same turns with permuted labels: a critic trained on them must not correlate with anything."""
     order = torch.from_numpy(np.random.default_rng(seed_of(seed, "shuffled labels")).permutation(len(data)))
-    return CriticData(
-        data.state_SH, data.action_SH, data.credit_S[order], data.support_S[order], data.outcome_S, data.task_S
-    )
+    return replace(data, credit_S=data.credit_S[order], support_S=data.support_S[order])
 
 
 def pearson(left_S: Tensor, right_S: Tensor) -> float | None:
@@ -234,4 +246,5 @@ def _concatenate(parts: Sequence[CriticData]) -> CriticData:
         torch.cat([part.support_S for part in parts]),
         torch.cat([part.outcome_S for part in parts]),
         [task for part in parts for task in part.task_S],
+        torch.cat([part.weight_S for part in parts]),
     )

@@ -143,6 +143,7 @@ class PolicyTrainer:
     def iterate(self, iteration: int) -> Record:
         """Play, train, validate when it is time; return the record of this iteration."""
         scored, lesson = self._play(iteration)
+        self.world.remember(iteration, scored)
         record: Record = {
             "iteration": iteration,
             **self.world.describe(scored.trajectories),
@@ -333,6 +334,7 @@ class PolicyTrainer:
             "assigner": self.assigner.state_dict(),
             "teacher": self._teachers.state_dict(),
             "best": self.best.state_dict(),
+            "world": self.world.state_dict(),
             "empty_in_a_row": self._empty_in_a_row,
             "history": self.history,
             "rng": rng_state(),
@@ -353,5 +355,6 @@ class PolicyTrainer:
         self.assigner.load_state_dict(state["assigner"])
         self._teachers.load_state_dict(state["teacher"])
         self.best.load_state_dict(state["best"])
+        self.world.load_state_dict(state["world"])
         self._empty_in_a_row, self.history = state["empty_in_a_row"], state["history"]
         restore_rng_state(state["rng"])

@@ -51,6 +51,8 @@ class Example:
     chosen: int
     rejected: int
     pair: Pair
+    weight: float
+    """How much its loss counts, >= 0."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,16 @@ class Prepared:
     """Pairs left out because what told them apart was cut."""
 
 
-def prepare(model: RewardModel, pairs: Sequence[Pair]) -> Prepared:
-    """Turn pairs into ids, each different text once; pairs that cannot be shown whole enough are left out."""
+def prepare(model: RewardModel, pairs: Sequence[Pair], weights: Sequence[float] | None = None) -> Prepared:
+    """Turn pairs into ids, each different text once; pairs that cannot be shown whole enough are left out.
+
+    `weights` say how much each pair counts; None counts all alike.
+    """
+    weights = [1.0] * len(pairs) if weights is None else weights
     index: dict[Tokens, int] = {}
     examples: dict[str, list[Example]] = {"train": [], "validation": [], "probes": []}
     too_long = equal_once_cut = 0
-    for pair in pairs:
+    for pair, weight in zip(pairs, weights, strict=True):
         try:
             chosen, rejected = (model.tokens(pair.prompt, *split(text)) for text in (pair.chosen, pair.rejected))
         except TextTooLongError:
@@ -82,7 +88,7 @@ def prepare(model: RewardModel, pairs: Sequence[Pair]) -> Prepared:
             equal_once_cut += 1
             continue
         part = "probes" if pair.split == "validation" and pair.origin != SIBLINGS else pair.split
-        examples[part].append(Example(rows[0], rows[1], pair))
+        examples[part].append(Example(rows[0], rows[1], pair, weight))
     return Prepared(list(index), examples, too_long, equal_once_cut)
 
 
@@ -158,7 +164,8 @@ class Trainer:
         raw_2P = self._score([e.chosen for e in batch] + [e.rejected for e in batch])
         margin_P = self._settings.margin_weight * torch.tensor([e.pair.margin for e in batch])
         loss_P = bradley_terry_loss(raw_2P[: len(batch)], raw_2P[len(batch) :], margin_P)
-        report = self._engine.update([loss_P.sum() / len(batch)])
+        weight_P = torch.tensor([e.weight for e in batch], dtype=loss_P.dtype)
+        report = self._engine.update([(weight_P * loss_P).sum() / len(batch)])
         return {"loss": report.loss, "learning_rate": report.learning_rate}
 
     def _batch(self, step: int) -> list[Example]:

@@ -1,6 +1,6 @@
 """What the policy loop asks of the outside: to play, to score, to measure, to describe."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from geartrain.models.backbone import Policy
@@ -16,7 +16,19 @@ class World(Protocol):
     """An environment with tasks, players and rewards; ranks share its work and all get its answers."""
 
     def play(self, policy: Policy, iteration: int, refill: int = 0) -> list[Trajectory]:
-        """Play the siblings of this iteration's tasks, or of further ones; same arguments, same episodes."""
+        """Play the siblings of this iteration's tasks, or of further ones; same arguments and memory, same episodes."""
+        ...
+
+    def remember(self, iteration: int, scored: Scored) -> None:
+        """Keep what an iteration's episodes say of their tasks; later ones may be drawn by it."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is remembered."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`'s value."""
         ...
 
     def score(self, trajectories: Sequence[Trajectory]) -> Scored:

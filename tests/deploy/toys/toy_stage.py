@@ -14,8 +14,8 @@ INPUTS = {
     "collect": ("tasks", "warm_start"),
     "preferences": ("tasks", "collect"),
     "reward_model": ("preferences",),
-    "critic": ("warm_start", "collect"),
-    "policy": ("tasks", "warm_start", "reward_model", "critic"),
+    "critic": ("warm_start", "collect", "preferences"),
+    "policy": ("tasks", "warm_start", "preferences", "reward_model", "critic"),
     "evaluation": ("tasks", "warm_start", "policy"),
     "promotion": ("policy", "evaluation"),
 }

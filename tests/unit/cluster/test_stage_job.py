@@ -27,7 +27,7 @@ BUCKET = "steps"
 @pytest.fixture
 def inputs(tmp_path):
     made = {}
-    for name in ("tasks", "warm_start", "reward_model", "critic"):
+    for name in ("tasks", "warm_start", "preferences", "reward_model", "critic"):
         folder = tmp_path / "inputs" / name
         folder.mkdir(parents=True)
         (folder / "data").write_text(name)

@@ -5,7 +5,11 @@ import os
 import shutil
 import signal
 import traceback
+from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from geartrain import artifacts, environments
@@ -13,13 +17,23 @@ from geartrain.config import Config, EnvironmentSection
 from geartrain.datasets.task_sets import read_tasks, write_tasks
 from geartrain.environments.twophase import TwoPhaseEnvironment
 from geartrain.errors import UserError
+from geartrain.features import headroom
+from geartrain.features.clock import time_of
+from geartrain.features.collected import COLLECTED, CRITIC, SAMPLER, TABLES, remember, spines, write_features
+from geartrain.features.frames import read_frame
+from geartrain.features.statistics import played as remembered
+from geartrain.features.store import private_store
+from geartrain.features.tables import EVENT, TIME, gather, path_of, read_table
 from geartrain.models.backbone import load_policy, save_policy
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
+from geartrain.seeds import seed_of
 from geartrain.stages import critic, policy
 from geartrain.stages.evaluation import EVALUATED
 from geartrain.trajectory import Trajectory, Turn, write_trajectories
 from tests.fakes.parity import TURNS, Parity, make_config, make_policy, make_tasks
 from tests.fakes.tiny_bert import save_encoder
+
+KNOWN = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def _seal(folder, stage):
@@ -31,7 +45,7 @@ def _seal(folder, stage):
 def made(tmp_path_factory):
     """Inputs that both stages need: tasks, an untrained model, its rollouts, an empty reward model."""
     root = tmp_path_factory.mktemp("inputs")
-    folders = {name: root / name for name in ("tasks", "warm_start", "collect", "reward_model")}
+    folders = {name: root / name for name in ("tasks", "warm_start", "collect", "preferences", "reward_model")}
     for folder in folders.values():
         folder.mkdir()
     tasks = make_tasks(7)
@@ -49,6 +63,10 @@ def made(tmp_path_factory):
         policy_version=0,
     )
     write_trajectories(folders["collect"] / "trajectories.parquet", played)
+    known = remember([remembered(trajectory, trajectory.outcome) for trajectory in played], [])
+    rows = spines(tasks, played, [])
+    rows = {service: rows[service] for service in (SAMPLER, CRITIC)}
+    write_features(folders["preferences"], known, rows, known_from=KNOWN, work=root / "registry")
     return {name: _seal(folder, name) for name, folder in folders.items()}
 
 
@@ -61,12 +79,13 @@ def workspace(tmp_path, monkeypatch):
 
 def _critic(made, target, **section):
     config = Config.model_validate({**make_config().model_dump(), "critic": {"hidden": 8, "epochs": 10, **section}})
-    inputs = {name: made[name] for name in ("warm_start", "collect")}
+    inputs = {name: made[name] for name in ("warm_start", "collect", "preferences")}
     return critic.run(config, inputs, {"critic": target})
 
 
 def _policy(made, trained_critic, target, **settings):
-    inputs = {name: made[name] for name in ("tasks", "warm_start", "reward_model")} | {"critic": trained_critic}
+    names = ("tasks", "warm_start", "preferences", "reward_model")
+    inputs = {name: made[name] for name in names} | {"critic": trained_critic}
     return policy.run(make_config(**settings), inputs, {"policy": target})
 
 
@@ -173,7 +192,8 @@ def _run_in_child(action):
     return os.waitpid(child, 0)[1]
 
 
-def test_a_run_killed_twice_publishes_the_same_bytes(made, workspace, monkeypatch):
+@pytest.mark.parametrize("sampling", ["uniform", "headroom"])
+def test_a_run_killed_twice_publishes_the_same_bytes(made, workspace, monkeypatch, sampling):
     _critic(made, workspace / "critic")
     plain = policy.TaskWorld.play
 
@@ -185,7 +205,7 @@ def test_a_run_killed_twice_publishes_the_same_bytes(made, workspace, monkeypatc
 
         monkeypatch.setattr(policy.TaskWorld, "play", play)
         monkeypatch.setenv("GEARTRAIN_HOME", str(workspace / f"home of {target}"))
-        return _run_in_child(lambda: _policy(made, workspace / "critic", workspace / target))
+        return _run_in_child(lambda: _policy(made, workspace / "critic", workspace / target, task_sampling=sampling))
 
     assert [run("killed", deadly) for deadly in (1, 3)] == [signal.SIGKILL] * 2
     assert not (workspace / "killed").exists()
@@ -193,3 +213,68 @@ def test_a_run_killed_twice_publishes_the_same_bytes(made, workspace, monkeypatc
     assert run("whole", -1) == 0
     digests = {artifacts.verify(workspace / name).digest for name in ("killed", "whole")}
     assert len(digests) == 1
+
+
+def _drawn(folder, iteration):
+    """Return the tasks that an iteration has played, by the tables that the stage wrote."""
+    table = read_table(path_of(folder / TABLES, "task_history"))
+    rows = table.filter(pc.equal(table.column(EVENT), pa.scalar(time_of(KNOWN, iteration + 1), TIME)))
+    return sorted(rows.column("task_id").to_pylist())
+
+
+def test_tasks_are_drawn_by_what_feast_says_was_known_when_each_iteration_began(made, workspace):
+    """The sampler keeps count in memory; asked later as of the same times, the feature store gives the same tasks."""
+    _critic(made, workspace / "critic")
+    _policy(made, workspace / "critic", workspace / "policy", task_sampling="headroom")
+    config, tasks = make_config(), read_tasks(made["tasks"], "train")
+    folders = [made["preferences"] / TABLES, workspace / "policy" / TABLES]
+    gather(folders, workspace / "features/tables")
+    store = private_store(workspace / "features")
+    keys = {"task_id": [t.task_id for t in tasks], "family": [t.family for t in tasks]}
+    for iteration in range(config.policy.iterations):
+        times = pa.array([time_of(KNOWN, COLLECTED + iteration)] * len(tasks), TIME)
+        frame = pa.table({**keys, "siblings": [config.policy.siblings] * len(tasks), EVENT: times})
+        known = store.as_of(SAMPLER, frame).column("headroom").to_numpy()
+        seed = seed_of(config.seed, "tasks by headroom", iteration)
+        drawn = headroom.draw(known, config.policy.tasks_per_iteration, seed=seed)
+        assert _drawn(workspace / "policy", iteration) == sorted(tasks[index].task_id for index in drawn)
+
+
+def test_how_tasks_are_drawn_is_a_choice_and_the_frame_is_told(made, workspace):
+    _critic(made, workspace / "critic")
+    for sampling in ("uniform", "headroom"):
+        metrics = _policy(made, workspace / "critic", workspace / sampling, task_sampling=sampling)
+        assert metrics["frame"] == read_frame(made["preferences"] / "frames", SAMPLER).told()
+    drawn = [[_drawn(workspace / name, k) for k in range(4)] for name in ("uniform", "headroom")]
+    assert drawn[0] != drawn[1]
+    assert all(len(tasks) == 3 for tasks in drawn[0] + drawn[1])
+
+
+def test_a_frame_of_other_rollouts_is_refused(made, workspace):
+    other = workspace / "other"
+    shutil.copytree(made["preferences"], other)
+    path = other / "frames/critic_v1.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+    _seal(other, "preferences")
+    with pytest.raises(UserError, match="critic_v1 has 41 rows, not 42: it was made from other rollouts"):
+        _critic({**made, "preferences": other}, workspace / "critic")
+    path.unlink()
+    _seal(other, "preferences")
+    with pytest.raises(UserError, match=r"no frame of critic_v1.*Run the stage `preferences` again"):
+        _critic({**made, "preferences": other}, workspace / "critic")
+
+
+def test_the_critic_may_heed_headroom_and_learns_from_the_labels_of_its_frame(made, workspace):
+    plain = _critic(made, workspace / "plain")
+    assert plain["frame"]["service"] == "critic_v1"
+    assert _critic(made, workspace / "weighed", headroom_weight=1.0) != plain
+    frames = workspace / "preferences"
+    shutil.copytree(made["preferences"], frames)
+    path = frames / "frames/critic_v1.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index("outcome")
+    flipped = pc.subtract(1.0, table.column("outcome"))
+    pq.write_table(table.set_column(place, "outcome", flipped), path)
+    _seal(frames, "preferences")
+    assert _critic({**made, "preferences": frames}, workspace / "other")["label_mean"] != plain["label_mean"]

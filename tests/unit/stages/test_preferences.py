@@ -14,6 +14,7 @@ from geartrain.datasets.preferences import SIBLINGS, read_pairs
 from geartrain.datasets.task_sets import write_tasks
 from geartrain.environments.environment import Task
 from geartrain.errors import UserError
+from geartrain.features.frames import read_frame
 from geartrain.models.reward_model import RewardModel
 from geartrain.stages import preferences, reward_model
 from geartrain.trajectory import ToolCall, ToolResult, Trajectory, Turn, write_trajectories
@@ -89,6 +90,14 @@ def test_pairs_and_their_report_are_written_and_sealed(workspace: Workspace) -> 
     )
     report = json.loads((folder / "quality.json").read_text())
     assert report["pairs"] == 96
+    frame = read_frame(folder / "frames", "rlar_v1")
+    assert frame.column("margin") == [pair.margin for pair in pairs]
+    assert frame.column("source_id") == [pair.origin for pair in pairs]
+    assert set(frame.column("success_rate")) == {0.5}
+    assert set(frame.column("comparisons")) == {None}  # no reward model has judged yet
+    assert metrics["features"]["definitions"] == frame.definitions
+    assert metrics["features"]["services"] == ["critic_v1", "rlar_v1", "sampler_v1"]
+    assert len(read_frame(folder / "frames", "sampler_v1").table) == len(TASKS)
     assert "Pairs by family" in (folder / "quality.md").read_text()
     assert json.loads((folder / "quarantine.json").read_text()) == []
 

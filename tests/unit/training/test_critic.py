@@ -1,5 +1,6 @@
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -102,7 +103,8 @@ def _planted(tasks=40, turns=30):
     action = torch.randn(tasks * turns, 6, generator=generator)
     credit = 0.3 * action[:, 0] + 0.05 * torch.randn(tasks * turns, generator=generator)
     names = [f"task-{i // turns}" for i in range(tasks * turns)]
-    return CriticData(state, action, credit, torch.ones(len(names)), torch.zeros(len(names)), names)
+    ones_S = torch.ones(len(names))
+    return CriticData(state, action, credit, ones_S, torch.zeros(len(names)), names, ones_S)
 
 
 SETTINGS = {"hidden": 16, "learning_rate": 1e-2, "epochs": 20, "seed": 0}
@@ -129,9 +131,21 @@ def test_training_repeats():
     assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
 
 
+def test_turns_of_weight_zero_teach_nothing():
+    training, validation = split_by_task(_planted(), validation_share=0.25, seed=0)
+    wrong_S = torch.arange(len(training)) % 2 == 0
+    spoiled = replace(training, credit_S=torch.where(wrong_S, -training.credit_S, training.credit_S))
+    found = []
+    for data in (spoiled, replace(spoiled, weight_S=2.0 * ~wrong_S)):
+        head, _ = train_critic(data, validation, **SETTINGS)
+        found.append(judge_critic(head, validation)["correlation"])
+    assert abs(found[0]) < 0.5
+    assert found[1] > 0.9
+
+
 def test_labels_that_never_vary_give_a_critic_that_claims_nothing():
     data = _planted(4)
-    flat = CriticData(data.state_SH, data.action_SH, data.credit_S * 0, data.support_S, data.outcome_S, data.task_S)
+    flat = replace(data, credit_S=data.credit_S * 0)
     training, validation = split_by_task(flat, validation_share=0.25, seed=0)
     head, _ = train_critic(training, validation, **SETTINGS)
     assert judge_critic(head, validation)["correlation"] is None

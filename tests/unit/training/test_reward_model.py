@@ -100,6 +100,17 @@ def test_only_the_head_and_the_topmost_layers_move(tmp_path: Path) -> None:
     assert all(name == "weight" or name.startswith("encoder.layer.2.") for name in moved)
 
 
+def test_pairs_of_weight_zero_teach_nothing(tmp_path: Path) -> None:
+    pairs = make_pairs()
+    lies = [Pair(**{**vars(p), "chosen": p.rejected, "rejected": p.chosen}) for p in pairs if p.split == "train"]
+    model = RewardModel.new(*make_encoder(), max_tokens=32)
+    prepared = prepare(model, [*pairs, *lies], [1.0] * len(pairs) + [0.0] * len(lies))
+    trainer = Trainer(model, prepared, SETTINGS)
+    trainer.run(tmp_path, nothing)
+    raw_P2 = trainer.raw("validation")
+    assert (raw_P2[:, 0] > raw_P2[:, 1]).all()
+
+
 def test_with_no_layer_the_head_alone_learns(tmp_path: Path) -> None:
     model, trainer = make_trainer(train_layers=0)
     before = {name: value.clone() for name, value in weights(model).items()}
