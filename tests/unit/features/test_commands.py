@@ -79,7 +79,7 @@ def test_a_key_that_is_none_is_named(key: str, message: str, workspace: Path) ->
 
 def test_a_workspace_without_features_says_how_to_make_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="no features yet. `geartrain run --until preferences` makes them"):
+    with pytest.raises(UserError, match=r"no features yet. `geartrain run --until preferences` makes them"):
         features("show", workspace=tmp_path)
 
 
