@@ -8,6 +8,7 @@ All of it is read from the environment and from git, once a process; what is not
     GEARTRAIN_NAMESPACE, GEARTRAIN_CLUSTER_NAME      of a pod; OPENLINEAGE_NAMESPACE overrules both
 """
 
+import os
 import platform
 import re
 import subprocess
@@ -94,8 +95,9 @@ def _git() -> dict[str, Any]:
 
 def _ask(root: Path, *arguments: str) -> str:
     command = ["git", "-C", str(root), *arguments]
+    variables = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # only looks: whoever works there is not to wait
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)  # noqa: S603
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=10)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

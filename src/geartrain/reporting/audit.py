@@ -190,6 +190,6 @@ def summary(found: Audit) -> str:
     runs = sum(node.kind == "run" for node in found.made_of)
     faults = len(found.checked.faults)
     return (
-        f"{found.model.label}: {len(sources)} sources from outside, {runs} runs, "
+        f"{found.model.label}: {len(sources)} source{'s' * (len(sources) != 1)} from outside, {runs} runs, "
         f"{faults or 'no'} fault{'s' * (faults != 1)} in the lineage"
     )

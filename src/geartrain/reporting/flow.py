@@ -1,106 +1,52 @@
-"""A lineage graph as a drawing: from left to right, what was read, the run that read it, and what that made.
+"""A lineage graph as a drawing: from left to right, what was read, and what was made of it.
 
-Columns are the longest way from a beginning; within a column nodes stand near what they are tied to.
+A run with one output is not drawn by itself: the arrows lead to what it made. One that failed, or made several things,
+is. Columns are the longest way from a beginning; an arrow over several columns has a lane of its own in between.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from markupsafe import Markup
 
 from geartrain.lineage.graph import Graph, Node
 
-WIDTH, HEIGHT = {"artifact": 158, "run": 118}, {"artifact": 46, "run": 34}
-COLUMN, ROW, MARGIN = 40, 16, 4
-"""Room between columns and between rows; around all of it."""
+WIDTH, HEIGHT = {"artifact": 132, "run": 112}, {"artifact": 46, "run": 34}
+COLUMN, ROW, LANE, MARGIN = 44, 18, 8, 4
+"""Room between columns and between rows; height of an arrow that passes a column; room around all of it."""
 MOST = 150
 """Nodes of a drawing that a person can read."""
-_SWEEPS = 4
+_SWEEPS = 6
 _NAME = Markup(' class="name"')
+_STATES = {"START": "unfinished", "FAIL": "failed", "ABORT": "ended"}
+Arrow = tuple[str, str]
+Point = tuple[float, float]
 
 
 def draw(graph: Graph, *, label: str = "What was made from what") -> Markup:
     """Return the SVG of a graph; of one with more than `MOST` nodes the nearest ones."""
-    nodes = dict(list(graph.nodes.items())[:MOST])
-    arrows = [(a, b) for a, b in graph.arrows if a in nodes and b in nodes and a != b]
-    columns = _columns(nodes, arrows)
-    widths = [max(WIDTH[nodes[node].kind] for node in column) for column in columns]
-    height = max(_tall(nodes, column) for column in columns) if columns else 0
-    places: dict[str, tuple[float, float]] = {}
+    nodes, arrows, makers = _simplify(dict(list(graph.nodes.items())[:MOST]), graph.arrows)
+    columns, ways = _arrange(nodes, arrows)
+    widths = [max((WIDTH[nodes[place].kind] for place in column if place in nodes), default=0) for column in columns]
+    tall = [sum(_tall(nodes, place) + ROW for place in column) - ROW for column in columns]
+    places: dict[str, Point] = {}
     x = float(MARGIN)
-    for column, width in zip(columns, widths, strict=True):
-        y = MARGIN + (height - _tall(nodes, column)) / 2
-        for node in column:
-            places[node] = (x + (width - WIDTH[nodes[node].kind]) / 2, y)
-            y += HEIGHT[nodes[node].kind] + ROW
+    for column, width, height in zip(columns, widths, tall, strict=True):
+        y = MARGIN + (max(tall) - height) / 2
+        for place in column:
+            places[place] = (x + (width - WIDTH[nodes[place].kind]) / 2 if place in nodes else x, y)
+            y += _tall(nodes, place) + ROW
         x += width + COLUMN
-    edges = [_edge(nodes[a], nodes[b], places[a], places[b]) for a, b in arrows]
-    boxes = [_box(nodes[node], place, root=node in graph.roots) for node, place in places.items()]
+    spans = {place: width for column, width in zip(columns, widths, strict=True) for place in column}
+    edges = [_edge(way, nodes, places, spans) for way in ways]
+    boxes = [_box(nodes[place], places[place], makers.get(place), root=place in graph.roots) for place in nodes]
     return Markup(
         '<svg class="graph flow" role="img" aria-label="{label}" viewBox="0 0 {width:g} {height:g}" '
-        'style="min-width: {least:g}px; max-width: {width:g}px">{edges}{boxes}</svg>'
+        'style="min-width: {least:g}px; max-width: {most:g}px">{edges}{boxes}</svg>'
     ).format(
-        label=label, width=x - COLUMN + MARGIN, height=height + 2 * MARGIN, least=min(x, 760 + 40 * len(columns)),
-        edges=Markup("").join(edges), boxes=Markup("").join(boxes),
-    )  # fmt: skip
-
-
-def _columns(nodes: Mapping[str, Node], arrows: Sequence[tuple[str, str]]) -> list[list[str]]:
-    """Put each node behind everything that leads to it; then order columns so that arrows cross little."""
-    before, after = defaultdict(set), defaultdict(set)
-    for source, target in arrows:
-        before[target].add(source)
-        after[source].add(target)
-    depth: dict[str, int] = {}
-    left = dict.fromkeys(nodes)
-    while left:
-        ready = [node for node in left if all(other in depth for other in before[node])] or [next(iter(left))]
-        for node in ready:
-            depth[node] = max((depth[other] + 1 for other in before[node] if other in depth), default=0)
-            del left[node]
-    for node in sorted(nodes, key=lambda node: -depth[node]):  # what begins late stands right before its first reader
-        if not before[node] and after[node]:
-            depth[node] = max(0, min(depth[other] for other in after[node]) - 1)
-    columns: list[list[str]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
-    for node in nodes:
-        columns[depth[node]].append(node)
-    for sweep in range(_SWEEPS):
-        ties = before if sweep % 2 == 0 else after
-        place = {node: row / max(1, len(column) - 1) for column in columns for row, node in enumerate(column)}
-        for column in columns if sweep % 2 == 0 else columns[::-1]:
-            column.sort(key=lambda node: _middle([place[other] for other in ties[node]], place[node]))
-            place.update({node: row / max(1, len(column) - 1) for row, node in enumerate(column)})
-    return [column for column in columns if column]
-
-
-def _middle(values: Sequence[float], otherwise: float) -> float:
-    return sum(values) / len(values) if values else otherwise
-
-
-def _tall(nodes: Mapping[str, Node], column: Sequence[str]) -> float:
-    return sum(HEIGHT[nodes[node].kind] + ROW for node in column) - ROW
-
-
-def _box(node: Node, place: tuple[float, float], *, root: bool) -> Markup:
-    x, y = place
-    width, height = WIDTH[node.kind], HEIGHT[node.kind]
-    names = {"START": "unfinished", "FAIL": "failed", "ABORT": "ended"}
-    kind = f"run {names.get(node.state, '')}" if node.kind == "run" else f"{node.type}{' promoted' * node.promoted}"
-    second = "" if node.kind == "run" and node.state == "COMPLETE" else names.get(node.state, node.digest[:12])
-    lines = [shorten(node.name, 20 if node.kind == "artifact" else 15), *([second] if second else [])]
-    heights = (0.43, 0.8) if second else (0.62,)
-    texts = [
-        Markup('<text{} x="{:g}" y="{:g}">{}</text>').format(
-            Markup("") if row else _NAME, x + 11, y + share * height, line
-        )
-        for row, (share, line) in enumerate(zip(heights, lines, strict=True))
-    ]
-    return Markup(
-        '<g class="{kind}{root}"><title>{title}</title>'
-        '<rect x="{x:g}" y="{y:g}" width="{width}" height="{height}" rx="{rx}"/>{texts}</g>'
-    ).format(
-        kind=kind.strip(), root=" root" if root else "", title=describe(node), x=x, y=y, width=width, height=height,
-        rx=height // 2 if node.kind == "run" else 8, texts=Markup("").join(texts),
+        label=label, width=x - COLUMN + MARGIN, height=max(tall, default=0) + 2 * MARGIN, least=min(x, 900 + x / 4),
+        most=1.4 * x, edges=Markup("").join(edges), boxes=Markup("").join(boxes),
     )  # fmt: skip
 
 
@@ -119,9 +65,111 @@ def shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most - most // 2 - 1) :]}"
 
 
-def _edge(source: Node, target: Node, start: tuple[float, float], end: tuple[float, float]) -> Markup:
-    x1, y1 = start[0] + WIDTH[source.kind], start[1] + HEIGHT[source.kind] / 2
-    x2, y2 = end[0], end[1] + HEIGHT[target.kind] / 2
-    bend = max(24.0, abs(x2 - x1) / 2)
-    path = f"M {x1:g} {y1:g} C {x1 + bend:g} {y1:g} {x2 - bend:g} {y2:g} {x2:g} {y2:g}"
-    return Markup('<path d="{}"><title>{} → {}</title></path>').format(path, source.name, target.name)
+def _simplify(nodes: dict[str, Node], arrows: Sequence[Arrow]) -> tuple[dict[str, Node], list[Arrow], dict[str, Node]]:
+    """Leave out runs with one output that nobody else made; return nodes, arrows, and the runs left out by output."""
+    made, makers = defaultdict(list), defaultdict(list)
+    inside = [(a, b) for a, b in arrows if a in nodes and b in nodes and a != b]
+    for source, target in inside:
+        if nodes[source].kind == "run":
+            made[source].append(target)
+            makers[target].append(source)
+    merged = {run: out[0] for run, out in made.items() if len(out) == 1 and len(makers[out[0]]) == 1}
+    kept = {place: node for place, node in nodes.items() if place not in merged}
+    ends = [(merged.get(a, a), merged.get(b, b)) for a, b in inside]
+    left_out = {target: nodes[run] for run, target in merged.items()}
+    return kept, list(dict.fromkeys((a, b) for a, b in ends if a != b)), left_out
+
+
+def _arrange(nodes: Mapping[str, Node], arrows: Sequence[Arrow]) -> tuple[list[list[str]], list[list[str]]]:
+    """Return the columns, with lanes for arrows that pass, and the way of each arrow through them."""
+    depth = _depths(nodes, arrows)
+    columns: list[list[str]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
+    for place in nodes:
+        columns[depth[place]].append(place)
+    ways = []
+    before, after = defaultdict(set), defaultdict(set)
+    for number, (source, target) in enumerate(arrows):
+        lanes = [f"lane {number} {column}" for column in range(depth[source] + 1, depth[target])]
+        for lane in lanes:
+            columns[int(lane.rpartition(" ")[2])].append(lane)
+        way = [source, *lanes, target]
+        ways.append(way)
+        for first, second in pairwise(way):
+            before[second].add(first)
+            after[first].add(second)
+    row = {node: number / max(1, len(column) - 1) for column in columns for number, node in enumerate(column)}
+    for sweep in range(_SWEEPS):
+        ties = before if sweep % 2 == 0 else after
+        for column in columns if sweep % 2 == 0 else columns[::-1]:
+            middles = {node: _middle([row[other] for other in ties[node]], row[node]) for node in column}
+            column.sort(key=middles.__getitem__)
+            row.update({node: number / max(1, len(column) - 1) for number, node in enumerate(column)})
+    return columns, ways
+
+
+def _depths(nodes: Mapping[str, Node], arrows: Sequence[Arrow]) -> dict[str, int]:
+    """Return the column of each node: behind everything that leads to it, and right before its first reader."""
+    before, after = defaultdict(set), defaultdict(set)
+    for source, target in arrows:
+        before[target].add(source)
+        after[source].add(target)
+    depth: dict[str, int] = {}
+    left = dict.fromkeys(nodes)
+    while left:  # in a circle, which only equal outputs make, somebody has to be first
+        ready = [node for node in left if all(other in depth for other in before[node])] or [next(iter(left))]
+        for node in ready:
+            depth[node] = max((depth[other] + 1 for other in before[node] if other in depth), default=0)
+            del left[node]
+    for node in nodes:
+        if not before[node] and after[node]:
+            depth[node] = max(0, min(depth[other] for other in after[node]) - 1)
+    return depth
+
+
+def _middle(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+def _tall(nodes: Mapping[str, Node], place: str) -> float:
+    return HEIGHT[nodes[place].kind] if place in nodes else LANE
+
+
+def _box(node: Node, place: Point, maker: Node | None, *, root: bool) -> Markup:
+    (x, y), width, height = place, WIDTH[node.kind], HEIGHT[node.kind]
+    kind = f"run {_STATES.get(node.state, '')}" if node.kind == "run" else f"{node.type}{' promoted' * node.promoted}"
+    second = _STATES.get(node.state, node.digest[:12])
+    lines = [shorten(node.name, 15 if node.kind == "artifact" else 13), *([second] if second else [])]
+    heights = (0.43, 0.8) if second else (0.62,)
+    texts = [
+        Markup('<text{} x="{:g}" y="{:g}">{}</text>').format(
+            Markup("") if row else _NAME, x + 11, y + share * height, line
+        )
+        for row, (share, line) in enumerate(zip(heights, lines, strict=True))
+    ]
+    title = "\n".join(map(describe, [node, *([maker] if maker else [])]))
+    return Markup(
+        '<g class="{kind}{root}"><title>{title}</title>'
+        '<rect x="{x:g}" y="{y:g}" width="{width}" height="{height}" rx="{rx}"/>{texts}</g>'
+    ).format(
+        kind=kind.strip(), root=" root" if root else "", title=title, x=x, y=y, width=width, height=height,
+        rx=height // 2 if node.kind == "run" else 8, texts=Markup("").join(texts),
+    )  # fmt: skip
+
+
+def _edge(
+    way: Sequence[str], nodes: Mapping[str, Node], places: Mapping[str, Point], spans: Mapping[str, float]
+) -> Markup:
+    """Return an arrow along its way: straight through its lanes, bent between columns."""
+    first, last = nodes[way[0]], nodes[way[-1]]
+    x, y = places[way[0]][0] + WIDTH[first.kind], places[way[0]][1] + HEIGHT[first.kind] / 2
+    path = f"M {x:g} {y:g}"
+    for place in way[1:]:
+        left, top = places[place]
+        middle = top + _tall(nodes, place) / 2
+        bend = max(16.0, (left - x) / 2)
+        path += f" C {x + bend:g} {y:g} {left - bend:g} {middle:g} {left:g} {middle:g}"
+        x, y = left, middle
+        if place not in nodes:
+            x += spans[place]
+            path += f" H {x:g}"
+    return Markup('<path d="{}"><title>{} → {}</title></path>').format(path, first.name, last.name)

@@ -27,10 +27,10 @@ def as_tree(graph: Graph, way: str, *, most: int) -> Tree:
         targets[first].append(second)
     trunk = Tree(f"[bold]{WORDS[way]}[/bold]")
     shown: set[str] = set()
-    queue = [(trunk, root) for root in graph.roots]
+    waiting = [(trunk, root) for root in reversed(graph.roots)]
     lines = 0
-    while queue:
-        branch, place = queue.pop(0)
+    while waiting:
+        branch, place = waiting.pop()
         if lines >= most:
             trunk.add(f"… and {len(graph) - len(shown)} more; --limit shows more, --format json all")
             break
@@ -39,7 +39,7 @@ def as_tree(graph: Graph, way: str, *, most: int) -> Tree:
         grown = branch.add(line_of(graph.nodes[place]) + (" [dim](see above)[/dim]" if again else ""))
         shown.add(place)
         if not again:
-            queue += [(grown, other) for other in targets[place]]
+            waiting += [(grown, other) for other in reversed(targets[place])]
     return trunk
 
 
