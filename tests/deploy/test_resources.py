@@ -97,10 +97,22 @@ def test_variables_are_set_before_libraries_are_loaded(compiled_pipeline: Compil
         assert task.platform["emptyDirMounts"][0]["mountPath"] == "/work"
 
 
+OF_EVERY_STEP = {
+    "GEARTRAIN_RUN_ID": "metadata.labels['pipeline/runid']",
+    "GEARTRAIN_NAMESPACE": "metadata.namespace",
+}
+
+
+def test_every_step_knows_what_its_lineage_says_of_it(compiled_pipeline: Compiled) -> None:
+    for task in leaves(compiled_pipeline).values():
+        told = {told["name"]: told["fieldPath"] for told in task.platform["fieldPathAsEnv"]}
+        assert OF_EVERY_STEP.items() <= told.items()
+
+
 def test_run_id_comes_from_the_pod_and_is_in_no_cache_key(compiled_pipeline: Compiled) -> None:
     policy = leaves(compiled_pipeline)["policy"]
     assert {told["name"]: told["fieldPath"] for told in policy.platform["fieldPathAsEnv"]} == {
-        "GEARTRAIN_RUN_ID": "metadata.labels['pipeline/runid']",
+        **OF_EVERY_STEP,
         "GEARTRAIN_POD": "metadata.name",
         "GEARTRAIN_POD_UID": "metadata.uid",
     }
