@@ -70,6 +70,13 @@ def recall_sources(inputs: Mapping[str, str]) -> list[Source]:
     return [Source(key, digest, key, *KNOWN.get(digest, ("", ""))) for key, digest in inputs.items() if "." in key]
 
 
+def digest_now(path: str, root: Path) -> str | None:
+    """Return the digest of what lies now where a source was read, seen from `root`; None if nothing does."""
+    if path == DEFINITIONS:
+        return definitions_digest() if definitions_folder().is_dir() else None
+    return content_digest(root / path) if path and (root / path).exists() else None
+
+
 def content_digest(path: Path) -> str:
     """Return the sha256 (hex) of a file's bytes, or over the digests of a folder's files."""
     return file_sha256(path) if path.is_file() else fingerprint(list_files(path))

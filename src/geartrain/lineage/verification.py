@@ -15,6 +15,7 @@ from geartrain.errors import UserError
 from geartrain.lineage import events, journal
 from geartrain.lineage.index import Index
 from geartrain.lineage.journal import Head, Line
+from geartrain.sources import digest_now
 
 
 @dataclass(frozen=True)
@@ -126,18 +127,13 @@ def check_sources(index: Index, workspace: Path) -> Checked:
                 facets = item.get("facets") or {}
                 if (facets.get("datasetType") or {}).get("datasetType") == "SOURCE":
                     newest[(facets.get("geartrain_artifact") or {}).get("path", "")] = item
-    findings, looked = [], 0
-    for path, item in sorted(newest.items()):
-        place = workspace / path
-        if path and place.exists():
-            looked += 1
-            now = (
-                artifacts.file_sha256(place) if place.is_file() else artifacts.fingerprint(artifacts.list_files(place))
-            )
-            was = str(item["facets"]["version"]["datasetVersion"]).removeprefix(events.SHA256)
-            if now != was:
-                findings.append(Finding(path, f"was changed since it was read ({was[:12]}, now {now[:12]})"))
-    return Checked({"files from outside": looked}, tuple(findings), {})
+    found = {path: now for path in sorted(newest) if (now := digest_now(path, workspace)) is not None}
+    findings = []
+    for path, now in found.items():
+        was = str(newest[path]["facets"]["version"]["datasetVersion"]).removeprefix(events.SHA256)
+        if now != was:
+            findings.append(Finding(path, f"was changed since it was read ({was[:12]}, now {now[:12]})"))
+    return Checked({"files from outside": len(found)}, tuple(findings), {})
 
 
 def together(parts: Iterable[Checked]) -> Checked:

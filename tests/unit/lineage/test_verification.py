@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 from geartrain import artifacts
 from geartrain.cli import app
+from geartrain.config import Config
 from geartrain.lineage import events, journal
 from geartrain.lineage.events import Data
+from geartrain.sources import DEFINITIONS, read_sources
 from geartrain.stages.stage import FOLDERS, KINDS
 
 RUNNER = CliRunner()
@@ -253,3 +255,23 @@ def test_the_remote_is_checked_to_the_byte(workspace: Path) -> None:
     code, output = verify()
     assert code == 0, "what was not pushed is no fault"
     assert "`dvc push` copies it" in output
+
+
+def test_feature_definitions_are_hashed_as_they_were_when_read(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = workspace / "data/feature_repo"
+    repo.mkdir()
+    (repo / "definitions.py").write_text("x = 1\n")
+    (repo / "feature_store.yaml").write_text("project: x\n")  # no part of what a stage computes
+    monkeypatch.setenv("GEARTRAIN_FEATURE_REPO", str(repo))
+    (source,) = read_sources(Config(), (DEFINITIONS,))
+    read = [Data(source.name, source.digest, "source", source.path)]
+    events.emit(
+        Path(".geartrain/lineage"), "START", run_id=events.new_run_id(), job="preferences", inputs=read, outputs=()
+    )
+    assert verify()[0] == 0
+    (repo / "definitions.py").write_text("x = 2\n")
+    code, output = verify()
+    assert code == 3
+    assert "data/feature_repo: was changed since it was read" in output
