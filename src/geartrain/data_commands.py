@@ -4,6 +4,7 @@ They say what they do in DVC's words, and leave the rest to it; nothing heavy is
 """
 
 import getpass
+import io
 import json
 import subprocess
 import sys
@@ -267,9 +268,9 @@ def _write_difference(difference: "Difference", shape: str, out: Path | None) ->
         Console().print(words.to_terminal(difference))
         return
     if shape == "table":
-        console = Console(record=True, width=100, quiet=True)
-        console.print(words.to_terminal(difference))
-        text = console.export_text()
+        told = io.StringIO()
+        Console(file=told, width=100).print(words.to_terminal(difference))
+        text = told.getvalue()
     else:
         write: dict[str, Any] = {"json": words.to_json, "html": words.to_page, "svg": picture.draw_file}
         text = write[shape](difference)

@@ -1,10 +1,14 @@
-"""Real DVC projects on disk, small ones."""
+"""Real DVC projects on disk, small ones; and our commands on them."""
 
 import subprocess
 import sys
 from pathlib import Path
 
+from typer.testing import CliRunner
+
 from geartrain import artifacts
+from geartrain.data_commands import app
+from geartrain.errors import GeartrainError
 
 
 def shell(folder: Path, *commands: str) -> None:
@@ -32,3 +36,12 @@ def start(folder: Path, remote: str, *, git: bool) -> Path:
     shell(folder, *(["git init -q", "dvc init -q"] if git else ["dvc init -q --no-scm"]))
     shell(folder, f"dvc remote add -q -d here {remote}")
     return folder
+
+
+def say(*arguments: str) -> str:
+    """Run a command of ours; return what it printed."""
+    done = CliRunner().invoke(app, list(arguments))
+    if isinstance(done.exception, GeartrainError):
+        raise done.exception
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    return done.output

@@ -72,7 +72,7 @@ def to_terminal(difference: Difference) -> RenderableType:
     if difference.shifts and not difference.same:
         shifts = [_shift_row(shift) for shift in difference.shifts[:SHOWN]]
         parts.append(_table(("number", "mean in A", "mean in B", "distance", "d", "p"), shifts))
-    return Group(*(Padding(part, (1, 0, 0, 0)) if isinstance(part, Table) else part for part in parts))
+    return Group(*(Padding(part, (1, 0, 0, 0), expand=False) if isinstance(part, Table) else part for part in parts))
 
 
 def to_json(difference: Difference) -> str:

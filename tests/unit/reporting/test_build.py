@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
+from geartrain import artifacts, withdrawals
 from geartrain.errors import UserError
 from geartrain.reporting.build import build_report, render_report, summary
 from tests.fakes import workspace
@@ -147,6 +148,24 @@ def test_failed_gate_says_why(tmp_path):
     assert "No gain shown: 31 % before, 32 % after" in words
     assert "Not promoted" in words
     assert "-0.0600 is not > 0" in words
+
+
+def test_what_was_withdrawn_is_said_first_with_what_it_reached(tmp_path, monkeypatch):
+    monkeypatch.setenv(withdrawals.PLACES, str(tmp_path / "withdrawn"))
+    (tmp_path / "withdrawn").mkdir()
+    run = workspace.build(tmp_path / "run")
+    told = "Withdrawn: collect"
+    assert told not in Page(render_report(run)).words()
+    digest = artifacts.read_manifest(run / "data/rollouts").digest
+    withdrawals.record(
+        tmp_path / "withdrawn", digest, "withdraw", name="r", reason="asked <b>for</b>", by="ada", at="2026-03-01"
+    )
+    words = Page(render_report(run)).words()
+    assert f"{told} ({digest[:12]}) was withdrawn on 2026-03-01 by ada: asked <b>for</b>." in words
+    assert "It reached collect, preferences, critic: do not use them." in words
+    text = io.StringIO()
+    Console(file=text, width=200).print(summary(run))
+    assert told in text.getvalue()
 
 
 def test_a_fall_is_called_a_fall(tmp_path, monkeypatch):

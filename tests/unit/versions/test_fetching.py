@@ -1,5 +1,6 @@
 """The registry pattern with real repositories: fetch by tag, import, update, freeze, resolve."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from geartrain.versions import dvc_command, fetching
 from geartrain.versions.fetching import parse_source
 from geartrain.versions.state import read_states
 from geartrain.versions.tracked import find_path, list_tracked
-from tests.fakes.dvc_projects import seal, shell, start
+from tests.fakes.dvc_projects import say, seal, shell, start
 
 
 def text_of(folder: Path) -> str:
@@ -130,3 +131,20 @@ def test_a_name_is_a_stage_a_path_or_the_end_of_one() -> None:
     assert find_path("tasks", paths) == "data/tasks", "the stage's own folder comes first"
     with pytest.raises(UserError, match="may mean a/x or b/x"):
         find_path("x", ["a/x", "b/x"])
+
+
+def test_the_commands_take_names_with_revisions(registry: Path, tmp_path: Path) -> None:
+    told = say("get", "rollouts@v1", "--dir", str(registry), "--out", str(tmp_path / "copy"))
+    assert "its manifest matches" in told
+    record = json.loads(say("resolve", "rollouts@v1", "--dir", str(registry)))
+    assert set(record) == {"path", "commit", "md5", "uri", "files"}
+    options = ["--dir", str(registry), "--id", "id", "--file", "rows.jsonl"]
+    difference = say("diff", "rollouts@v1", "rollouts@v2", *options, "--format", "json")
+    assert json.loads(difference)["columns"] == {"text": 3}
+    same = say("diff", str(tmp_path / "copy"), "rollouts@v1", *options)
+    assert same.startswith("The same 3 rows")
+
+
+def test_the_place_of_a_copy_is_named_after_the_version(registry: Path, tmp_path: Path) -> None:
+    assert say("get", "rollouts@v1", "--dir", str(registry)).startswith("rollouts-v1: ")
+    assert artifacts.verify(tmp_path / "rollouts-v1")

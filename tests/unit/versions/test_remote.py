@@ -6,24 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from geartrain import artifacts
-from geartrain.data_commands import app
-from geartrain.errors import GeartrainError, InfrastructureError, UserError
+from geartrain.errors import InfrastructureError, UserError
 from geartrain.versions import dvc_command, fetching
 from geartrain.versions.state import State, read_states
-from tests.fakes.dvc_projects import seal, shell, start
+from tests.fakes.dvc_projects import say, seal, shell, start
 from tests.fakes.object_store import ObjectStore
-
-
-def say(*arguments: str) -> str:
-    """Run a command of ours; return what it printed."""
-    done = CliRunner().invoke(app, list(arguments))
-    if isinstance(done.exception, GeartrainError):
-        raise done.exception
-    assert done.exit_code == 0, done.output + repr(done.exception)
-    return done.output
 
 
 def states(project: Path, **options: bool) -> dict[str, State]:

@@ -10,8 +10,7 @@ from geartrain.errors import UserError
 from geartrain.lineage import events
 from geartrain.lineage.events import Data
 from geartrain.versions.reach import Reached, identify, reached_by
-from tests.fakes.dvc_projects import seal
-from tests.unit.versions.test_remote import say
+from tests.fakes.dvc_projects import say, seal
 
 
 @pytest.fixture
