@@ -41,8 +41,8 @@ def apply(directory: Workspace = Path(), settings: Settings = None) -> None:
     geartrain features apply
     geartrain features apply --store data/feature_repo/cluster.yaml
     """
-    for name in _open(directory, settings).apply():
-        print(name)
+    with _open(directory, settings) as store:
+        print("\n".join(store.apply()))
 
 
 @app.command()
@@ -57,20 +57,8 @@ def show(
     geartrain features show
     geartrain features show sampler_v1
     """
-    store = _open(directory, settings)
-    if service is None:
-        from geartrain.features.tables import freshness
-
-        print(f"{'table':<20}{'rows':>8}{'keys':>8}  newest value of            known since")
-        for name, facts in freshness(_home() / "tables").items():
-            print(f"{name:<20}{facts.rows:>8}{facts.keys:>8}  {_shown(facts.newest):<25}  {_shown(facts.known)}")
-        found = store.services()
-        print("\n" + ("service" if found else "no service yet: geartrain features apply"))
-        print("".join(f"{each.name:<20}{each.description}\n" for each in found), end="")
-        return
-    needs = store.needs(service)
-    print(f"{service} is asked by {', '.join((*needs.keys, *needs.given))}, and gives:")
-    print("\n".join(f"  {name}" for name in needs.features))
+    with _open(directory, settings) as store:
+        print(_list(store) if service is None else _explain(store, service))
 
 
 @app.command()
@@ -93,20 +81,9 @@ def get(
     """
     if online and as_of:
         raise UserError("--online knows the newest values alone; leave out --as-of, or --online")
-    store = _open(directory, settings)
-    needs = store.needs(service)
-    key = _key(keys, numbers=(*needs.given, "policy_version"))
-    if online:
-        (found,) = store.look_up(service, [key])
-    else:
-        import pyarrow as pa
-
-        from geartrain.features.tables import EVENT
-
-        row = {name: [value] for name, value in key.items()}
-        frame = pa.table({**row, EVENT: pa.array([_time(as_of, "--as-of")])})
-        (answer,) = store.as_of(service, frame).to_pylist()
-        found = {name: answer[name] for name in needs.features}
+    with _open(directory, settings) as store:
+        key = _key(keys, numbers=(*store.needs(service).given, "policy_version"))
+        found = store.look_up(service, [key])[0] if online else _as_of(store, service, key, _time(as_of, "--as-of"))
     print(json.dumps(found, indent=2))
 
 
@@ -122,7 +99,8 @@ def materialize(
     geartrain features materialize
     geartrain features get sampler_v1 task_id=… family=… siblings=6 --online
     """
-    views = _open(directory, settings).materialize(_time(until, "--until"))
+    with _open(directory, settings) as store:
+        views = store.materialize(_time(until, "--until"))
     if not views:
         raise UserError("nothing to copy: the registry has no views. `geartrain features apply` first.")
     print("\n".join(views))
@@ -144,6 +122,36 @@ def _open(directory: Path, settings: Path | None) -> "Store":
         raise UserError(f"{FOLDERS['preferences']}: no features yet. `geartrain run --until preferences` makes them.")
     gather(sources, _home() / "tables")
     return open_store(_home(), settings)
+
+
+def _list(store: "Store") -> str:
+    """Return the tables with their freshness, and the services."""
+    from geartrain.features.tables import freshness
+
+    lines = [f"{'table':<20}{'rows':>8}{'keys':>8}  {'newest value of':<25}  known since"]
+    for name, facts in freshness(_home() / "tables").items():
+        lines.append(f"{name:<20}{facts.rows:>8}{facts.keys:>8}  {_shown(facts.newest):<25}  {_shown(facts.known)}")
+    services = [f"{service.name:<20}{service.description}" for service in store.services()]
+    head = "service" if services else "no service yet: geartrain features apply"
+    return "\n".join([*lines, "", head, *services])
+
+
+def _explain(store: "Store", service: str) -> str:
+    """Return what a service is asked by, and what it gives."""
+    needs = store.needs(service)
+    asked = f"{service} is asked by {', '.join((*needs.keys, *needs.given))}, and gives:"
+    return "\n".join([asked, *(f"  {name}" for name in needs.features)])
+
+
+def _as_of(store: "Store", service: str, key: dict[str, Any], time: datetime) -> dict[str, Any]:
+    """Return the features of one key as of a time."""
+    import pyarrow as pa
+
+    from geartrain.features.tables import EVENT
+
+    frame = pa.table({**{name: [value] for name, value in key.items()}, EVENT: pa.array([time])})
+    (answer,) = store.as_of(service, frame).to_pylist()
+    return {name: answer[name] for name in store.needs(service).features}
 
 
 def _home() -> Path:

@@ -48,7 +48,7 @@ class Needs:
 
 
 class Store:
-    """A feature store: its registry, its tables, its online store."""
+    """A feature store: its registry, its tables, its online store. Leave it with `close`, or use it in a `with`."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], home: Path) -> None:
         """Open it; `folder` holds the definitions, `home` what Feast writes.
@@ -61,6 +61,20 @@ class Store:
         home.mkdir(parents=True, exist_ok=True)
         with _speaking_our_language("open the feature store"):
             self._feast = FeatureStore(config=RepoConfig(**settings, repo_path=str(folder)))
+            self._registry = self._feast.registry  # connects
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to the registry; Feast keeps them until the process ends."""
+        for name in ("write_engine", "read_engine"):
+            engine = getattr(self._registry, name, None)  # a registry in a file has none
+            if engine is not None:
+                engine.dispose()
 
     def apply(self) -> list[str]:
         """Write the definitions to the registry; return their names. One writer at a time: others wait.

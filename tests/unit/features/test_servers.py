@@ -13,6 +13,7 @@ from tests.unit.features.conftest import at, row
 from tests.unit.features.test_store import CREATED, DEFINITION, ask
 
 pytestmark = pytest.mark.slow
+OURS = {"critic_v1", "rlar_v1", "sampler_v1"}
 KEY = {"task_id": "t", "family": "f", "siblings": 4}
 
 
@@ -37,34 +38,37 @@ def _home(folder: Path) -> Path:
 
 
 def test_what_one_pod_applies_and_materializes_another_looks_up(cluster: Path, tmp_path: Path) -> None:
-    first = open_store(_home(tmp_path / "first"), cluster)
-    first.apply()
-    first.materialize(at(2))
-    second = open_store(_home(tmp_path / "second"), cluster)
-    assert {"critic_v1", "rlar_v1", "sampler_v1"} <= {service.name for service in second.services()}
-    assert second.look_up("sampler_v1", [KEY])[0]["attempts"] == 12
-    assert second.as_of("sampler_v1", ask("t", tick=1)).column("attempts").to_pylist() == [6]
+    with open_store(_home(tmp_path / "first"), cluster) as first:
+        first.apply()
+        first.materialize(at(2))
+    with open_store(_home(tmp_path / "second"), cluster) as second:
+        assert {service.name for service in second.services()} >= OURS
+        assert second.look_up("sampler_v1", [KEY])[0]["attempts"] == 12
+        assert second.as_of("sampler_v1", ask("t", tick=1)).column("attempts").to_pylist() == [6]
 
 
 def test_who_applies_second_keeps_what_the_first_has_applied(cluster: Path, tmp_path: Path) -> None:
-    own = open_store(_home(tmp_path / "own"), cluster)
-    own.apply()
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/definitions.py").write_text(DEFINITION.format(name="theirs", created=CREATED))
-    settings = own.settings
-    other = Store(tmp_path / "theirs", settings, tmp_path / "other")
-    other.apply()
-    own.apply()
-    names = {service.name for service in open_store(_home(tmp_path / "third"), cluster).services()}
-    assert {"critic_v1", "rlar_v1", "sampler_v1", "theirs"} <= names
+    with open_store(_home(tmp_path / "own"), cluster) as own:
+        own.apply()
+        with Store(tmp_path / "theirs", own.settings, tmp_path / "other") as other:
+            other.apply()
+        own.apply()
+    with open_store(_home(tmp_path / "third"), cluster) as third:
+        assert {service.name for service in third.services()} >= {*OURS, "theirs"}
 
 
 @pytest.mark.parametrize("name", ["FEAST_REGISTRY", "FEAST_REDIS"])
 def test_a_server_that_is_away_is_worth_a_retry(
     name: str, cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_store(_home(tmp_path / "own"), cluster).apply()
+    with open_store(_home(tmp_path / "own"), cluster) as own:
+        own.apply()
     away = {"FEAST_REGISTRY": "postgresql+psycopg://geartrain@127.0.0.1:1/postgres", "FEAST_REDIS": "127.0.0.1:1"}
     monkeypatch.setenv(name, away[name])
-    with pytest.raises(InfrastructureError, match=r"Check that the registry and the online store"):
-        open_store(tmp_path / "own", cluster).look_up("sampler_v1", [KEY])
+    with (
+        pytest.raises(InfrastructureError, match=r"Check that the registry and the online store"),
+        open_store(tmp_path / "own", cluster) as store,
+    ):
+        store.look_up("sampler_v1", [KEY])
