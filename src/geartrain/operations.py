@@ -302,7 +302,9 @@ def retry(
 
 @app.command(rich_help_panel=PANEL)
 def doctor(
-    claims: Annotated[list[str] | None, typer.Option("--pvc", help="Volume claim that should be there.")] = None,
+    claims: Annotated[
+        list[str] | None, typer.Option("--pvc", help="Volume claim to look at; default: what the runtime mounts.")
+    ] = None,
     secrets: Annotated[list[str] | None, typer.Option("--secret", help="Secret that should be there.")] = None,
     as_json: AsJson = False,
     kubeconfig: Kubeconfig = None,
@@ -318,7 +320,7 @@ def doctor(
 
     \b
     geartrain doctor
-    geartrain doctor --pvc geartrain-work --secret geartrain-s3 --json
+    geartrain doctor --secret geartrain-s3 --json
     """
     from dataclasses import asdict
 

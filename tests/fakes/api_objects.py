@@ -10,6 +10,8 @@ KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 TRAINER = "/apis/trainer.kubeflow.org/v1alpha1"
 QUEUE = f"{KUEUE}/namespaces/{NAMESPACE}/localqueues/geartrain"
 RUNTIME = f"{TRAINER}/namespaces/{NAMESPACE}/trainingruntimes/geartrain-torch"
+NODES = "/api/v1/nodes"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 SECRET_VALUE = "aHVudGVyMg=="
 
@@ -24,6 +26,27 @@ def deployment(image):
 
 def served(*names):
     return {"resources": [{"name": name} for name in names]}
+
+
+def claim(*modes, phase="Bound", storage_class=None):
+    """A volume claim; as long as it is not bound, only its spec says how it may be mounted."""
+    spec = {"accessModes": list(modes), **({} if storage_class is None else {"storageClassName": storage_class})}
+    bound = {"accessModes": list(modes)} if phase == "Bound" else {}
+    return named("geartrain-work", spec=spec, status={"phase": phase, **bound})
+
+
+def storage_class(name, provisioner, *, default=False, binding="Immediate"):
+    marks = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}} if default else {}
+    return {"metadata": {"name": name, **marks}, "provisioner": provisioner, "volumeBindingMode": binding}
+
+
+def runtime(*claims):
+    """The TrainingRuntime; its pods mount these claims, and a folder of their own."""
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
+    pod = {"template": {"spec": {"volumes": [*volumes, {"name": "tmp", "emptyDir": {}}]}}}
+    jobs = [{"name": "node", "template": {"spec": pod}}]
+    policy = {"numNodes": 1, "torch": {}}
+    return named("geartrain-torch", spec={"mlPolicy": policy, "template": {"spec": {"replicatedJobs": jobs}}})
 
 
 def installation():
@@ -49,14 +72,16 @@ def installation():
         f"{SPACE}/serviceaccounts/geartrain-pipeline": named("geartrain-pipeline"),
         f"{SPACE}/serviceaccounts/geartrain-train": named("geartrain-train", automountServiceAccountToken=False),
         f"{SPACE}/serviceaccounts/geartrain-reaper": named("geartrain-reaper"),
-        f"{SPACE}/persistentvolumeclaims/geartrain-work": named("geartrain-work", status={"phase": "Bound"}),
+        f"{SPACE}/persistentvolumeclaims/geartrain-work": claim("ReadWriteMany"),
         f"{SPACE}/secrets/geartrain-s3": named("geartrain-s3", data={"secret-access-key": SECRET_VALUE}),
         QUEUE: named(
             "geartrain",
             spec={"clusterQueue": "geartrain-gpu"},
             status={"conditions": [{"type": "Active", "status": "True"}], "pendingWorkloads": 1},
         ),
-        RUNTIME: named("geartrain-torch", spec={"mlPolicy": {"numNodes": 1, "torch": {}}}),
+        RUNTIME: runtime("geartrain-work"),
+        NODES: {"items": [named("one"), named("two")]},
+        CLASSES: {"items": [storage_class("files", "nfs.csi.k8s.io", default=True)]},
     }
 
 

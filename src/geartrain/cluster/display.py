@@ -5,8 +5,8 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from geartrain.cluster.doctor import Finding
 from geartrain.cluster.failures import Reason
+from geartrain.cluster.findings import Finding
 from geartrain.cluster.records import Run
 from geartrain.cluster.task_rows import rows
 

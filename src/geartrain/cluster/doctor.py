@@ -7,13 +7,14 @@ server that does not answer fails its own lines only.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from geartrain.cluster.findings import FAIL, OK, WARN, Finding, Reader
 from geartrain.cluster.interface import ForbiddenError, NotFoundError
 from geartrain.cluster.records import Server
+from geartrain.cluster.volume_checks import CLAIM, check_claims, mounted_claims
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, GeartrainError, InfrastructureError
 
-OK, WARN, FAIL = "ok", "warn", "fail"
 KFP, TRAINER, KUEUE = (2, 17), (2, 3), (0, 19)
 """Oldest versions that work together (kubeflow/pipelines#11329, kubernetes-sigs/kueue#14722, #14504)."""
 KINDS = (
@@ -38,6 +39,18 @@ CONTROLLERS = (
     ),
     ("Kueue", re.compile(r"/kueue[:@]"), KUEUE),
 )
+UNTESTED = {
+    "Kubeflow Trainer": (
+        Finding(
+            WARN,
+            "pause",
+            "suspending and resuming a TrainJob is untested on this Trainer: its JobSet may refuse the resumed job "
+            "(kubeflow/trainer#3008)",
+            "upgrade; until then end jobs with `geartrain cancel`, and let no ClusterQueue preempt them",
+        ),
+    )
+}
+"""What else is in doubt where a controller is older."""
 VERBS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("trainer.kubeflow.org", "trainjobs", ("create", "get", "list", "watch", "patch", "delete"), "launch, cancel"),
     ("", "pods", ("get", "list"), "say why a job waits or failed"),
@@ -49,37 +62,13 @@ ACCOUNTS = ("geartrain-pipeline", "geartrain-train", "geartrain-reaper")
 QUEUE, RUNTIME = "geartrain", "geartrain-torch"
 
 
-class Reader(Protocol):
-    """Objects of a Kubernetes API; `reading.ApiReader` is one."""
-
-    def read(self, path: str, *, metadata_only: bool = False) -> Mapping[str, Any]:
-        """Return the object or list at a path."""
-        ...
-
-    def send(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Post a question and return the answer."""
-        ...
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report."""
-
-    level: str
-    check: str
-    message: str
-    mend: str = ""
-    unreachable: bool = False
-    """Whether it fails because nothing answered."""
-
-
 @dataclass(frozen=True)
 class Expected:
     """What this installation should have."""
 
     namespace: str = "geartrain"
     claims: tuple[str, ...] = ()
-    """Volume claims for the work folder, if storage is a volume."""
+    """Volume claims for the work folder; empty takes those that the runtime mounts."""
     secrets: tuple[str, ...] = ()
     """Names of Secrets with keys of the object store, if storage needs keys."""
 
@@ -203,6 +192,7 @@ def _controllers(reader: Reader) -> Iterator[Finding]:
         elif tag < oldest:
             mend = f"upgrade to {wanted}: older ones leave jobs suspended for ever (kubernetes-sigs/kueue#14722)"
             yield Finding(FAIL, name, f"{found}: older than {wanted}", mend)
+            yield from UNTESTED.get(name, ())
         else:
             yield Finding(OK, name, found)
 
@@ -282,34 +272,17 @@ def _accounts(reader: Reader, space: str) -> Iterator[Finding]:
 
 
 def _storage(reader: Reader, space: str, expected: Expected) -> Iterator[Finding]:
-    if not (expected.claims or expected.secrets):
-        yield Finding(
-            WARN, "storage", "not checked", "name it: --pvc NAME, or --secret NAME with the object store's keys"
-        )
-    for name in expected.claims:
-        try:
-            phase = (reader.read(f"{space}/persistentvolumeclaims/{name}").get("status") or {}).get("phase", "unknown")
-        except NotFoundError:
-            yield Finding(
-                FAIL, f"volume claim {name}", "is not there", "add k8s/components/storage-pvc to your overlay"
-            )
-            continue
-        lost = phase == "Lost"
-        level = OK if phase == "Bound" else FAIL if lost else WARN
-        mend = (
-            ""
-            if phase == "Bound"
-            else "its volume is gone"
-            if lost
-            else "may be bound by the first pod; see its events"
-        )
-        yield Finding(level, f"volume claim {name}", phase, mend)
+    mounted = mounted_claims(_read_runtime(reader, expected.namespace) or {})
+    yield from check_claims(reader, expected.namespace, expected.claims or mounted)
+    if not expected.secrets:
+        mend = "name the one with the object store's keys, if it needs any: --secret"
+        yield Finding(WARN, "secret", "none was looked for", mend)
     for name in expected.secrets:
         try:
             reader.read(f"{space}/secrets/{name}", metadata_only=True)
         except NotFoundError:
             yield Finding(
-                FAIL, f"secret {name}", "is not there", "create it, or let External Secrets do so (docs/operations.md)"
+                FAIL, f"secret {name}", "is not there", "create it, or let External Secrets do so (docs/cluster.md)"
             )
         except ForbiddenError:
             mend = "you may not read secrets, which is as it should be; an administrator can look"
@@ -342,14 +315,23 @@ def _queue(reader: Reader, namespace: str) -> Iterator[Finding]:
 
 
 def _runtime(reader: Reader, namespace: str) -> Iterator[Finding]:
-    path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainingruntimes/{RUNTIME}"
-    try:
-        policy = (reader.read(path).get("spec") or {}).get("mlPolicy") or {}
-    except NotFoundError:
-        yield Finding(FAIL, f"runtime {RUNTIME}", "is not there", "kubectl apply -k k8s/overlays/…")
+    name, runtime = f"runtime {RUNTIME}", _read_runtime(reader, namespace)
+    if runtime is None:
+        yield Finding(FAIL, name, "is not there", "kubectl apply -k k8s/overlays/…")
         return
+    policy = (runtime.get("spec") or {}).get("mlPolicy") or {}
     if "torch" not in policy or "mpi" in policy:
         mend = "use torch: under MPI, resources and variables reach the launcher only (kubeflow/trainer#2650)"
-        yield Finding(FAIL, f"runtime {RUNTIME}", "is not of policy torch", mend)
+        yield Finding(FAIL, name, "is not of policy torch", mend)
     else:
-        yield Finding(OK, f"runtime {RUNTIME}", "policy torch")
+        yield Finding(OK, name, "policy torch")
+    if not mounted_claims(runtime):
+        mend = f"add {CLAIM} to your overlay"
+        yield Finding(WARN, "work folder", "is no volume claim: a job that lost its pods begins anew", mend)
+
+
+def _read_runtime(reader: Reader, namespace: str) -> Mapping[str, Any] | None:
+    try:
+        return reader.read(f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainingruntimes/{RUNTIME}")
+    except NotFoundError:
+        return None

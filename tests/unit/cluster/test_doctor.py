@@ -3,11 +3,27 @@
 import pytest
 from kubernetes.client import ApiClient, Configuration
 
-from geartrain.cluster.doctor import FAIL, OK, WARN, Expected, examine, exit_code, version_of
+from geartrain.cluster.doctor import Expected, examine, exit_code, version_of
+from geartrain.cluster.findings import FAIL, OK, WARN
 from geartrain.cluster.reading import ApiReader
 from geartrain.cluster.records import Server, UnavailableError
 from geartrain.errors import UserError
-from tests.fakes.api_objects import DEPLOYMENTS, KUEUE, QUEUE, RUNTIME, SECRET_VALUE, SPACE, ObjectServer, deployment
+from tests.fakes.api_objects import (
+    CLASSES,
+    DEPLOYMENTS,
+    KUEUE,
+    NODES,
+    QUEUE,
+    RUNTIME,
+    SECRET_VALUE,
+    SPACE,
+    ObjectServer,
+    claim,
+    deployment,
+    named,
+    runtime,
+    storage_class,
+)
 
 CLAIM = f"{SPACE}/persistentvolumeclaims/geartrain-work"
 STOPPED = [{"type": "Active", "status": "False", "message": "ClusterQueue x doesn't exist"}]
@@ -68,8 +84,10 @@ def test_versions_of_server_and_sdk_fit(cluster, server, sdk, level, text):
         (f"{SPACE}/serviceaccounts/geartrain-reaper", None, "account geartrain-reaper", FAIL, "is not there"),
         (f"{SPACE}/serviceaccounts/geartrain-train", {}, "account geartrain-train", FAIL, "token is mounted"),
         (CLAIM, None, "volume claim geartrain-work", FAIL, "is not there"),
-        (CLAIM, {"status": {"phase": "Pending"}}, "volume claim geartrain-work", WARN, "Pending"),
-        (CLAIM, {"status": {"phase": "Lost"}}, "volume claim geartrain-work", FAIL, "Lost"),
+        (CLAIM, claim("ReadWriteMany", phase="Lost"), "volume claim geartrain-work", FAIL, "Lost"),
+        (CLAIM, claim("ReadWriteOnce"), "volume claim geartrain-work", FAIL, "ReadWriteMany is needed"),
+        (CLAIM, claim("ReadWriteOncePod"), "volume claim geartrain-work", FAIL, "other nodes cannot mount it"),
+        (RUNTIME, runtime(), "work folder", WARN, "begins anew"),
         (f"{SPACE}/secrets/geartrain-s3", None, "secret geartrain-s3", FAIL, "is not there"),
         (QUEUE, None, "queue geartrain", FAIL, "wait for ever"),
         (
@@ -97,6 +115,70 @@ def test_one_thing_wrong_is_one_line_with_its_mend(cluster, path, value, check, 
     assert text in f"{found.message} {found.mend}"
     assert found.mend
     assert exit_code(find(cluster)) == (2 if level == FAIL else 0)
+
+
+PENDING = claim("ReadWriteMany", phase="Pending")
+KIND = storage_class("standard", "rancher.io/local-path", default=True, binding="WaitForFirstConsumer")
+LATE = storage_class("late", "nfs.csi.k8s.io", binding="WaitForFirstConsumer")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "classes", "level", "text"),
+    [
+        (None, [KIND], FAIL, "(rancher.io/local-path) gives a folder of one node, it will never be bound"),
+        (None, [KIND], FAIL, "patch its accessModes to [ReadWriteOnce]"),
+        (None, [LATE], FAIL, "there is no default StorageClass"),
+        ("nowhere", [KIND], FAIL, "there is no StorageClass 'nowhere'"),
+        ("late", [KIND, LATE], WARN, "class late binds it with the first pod"),
+        (None, [storage_class("files", "nfs.csi.k8s.io", default=True)], WARN, "describe pvc geartrain-work"),
+    ],
+)
+def test_a_claim_that_is_not_bound_says_what_it_waits_for(cluster, wanted, classes, level, text):
+    cluster.objects[CLAIM] = claim("ReadWriteMany", phase="Pending", storage_class=wanted)
+    cluster.objects[CLASSES] = {"items": classes}
+    found = wrong(find(cluster))["volume claim geartrain-work"]
+    assert (found.level, text in f"{found.message} {found.mend}") == (level, True)
+
+
+def test_on_a_cluster_of_one_node_a_disk_of_that_node_does(cluster):
+    cluster.objects[CLASSES] = {"items": [KIND]}
+    cluster.objects[NODES] = {"items": [named("kind-control-plane")]}
+    cluster.objects[CLAIM] = claim("ReadWriteOnce")
+    assert wrong(find(cluster)) == {}
+    cluster.objects[CLAIM] = claim("ReadWriteOnce", phase="Pending")
+    assert wrong(find(cluster))["volume claim geartrain-work"].level == WARN
+    cluster.forbidden.add(NODES)  # who may not count nodes is not told that one is enough
+    assert wrong(find(cluster))["volume claim geartrain-work"].level == FAIL
+
+
+def test_who_may_not_see_classes_is_told_where_to_look(cluster):
+    cluster.objects[CLAIM] = PENDING
+    cluster.forbidden.add(CLASSES)
+    found = wrong(find(cluster))["volume claim geartrain-work"]
+    assert (found.level, found.message) == (WARN, "Pending, ReadWriteMany")
+    assert "kubectl -n geartrain describe pvc geartrain-work" in found.mend
+
+
+def test_the_claims_that_the_runtime_mounts_are_looked_at_unasked(cluster):
+    cluster.objects[RUNTIME] = runtime("geartrain-work", "scratch")
+    found = wrong(find(cluster, expected=Expected(secrets=("geartrain-s3",))))
+    assert {name: finding.message for name, finding in found.items()} == {"volume claim scratch": "is not there"}
+    found = wrong(find(cluster, expected=Expected()))
+    assert set(found) == {"volume claim scratch", "secret"}
+    assert found["secret"].level == WARN
+
+
+def test_pausing_is_untested_on_an_older_trainer(cluster):
+    trainer = "ghcr.io/kubeflow/trainer/trainer-controller-manager"
+    kueue = deployment("registry.k8s.io/kueue/kueue:v0.19.2")
+    for tag, levels in (("v2.2.1", {"Kubeflow Trainer": FAIL, "pause": WARN}), ("v2.3.1", {}), ("v3.0.0", {})):
+        cluster.objects[DEPLOYMENTS] = {"items": [deployment(f"{trainer}:{tag}"), kueue]}
+        found = wrong(find(cluster))
+        assert {name: finding.level for name, finding in found.items()} == levels
+    cluster.objects[DEPLOYMENTS] = {"items": [deployment(f"{trainer}:v2.2.1"), kueue]}
+    told = wrong(find(cluster))["pause"]
+    assert "untested on this Trainer" in told.message
+    assert "geartrain cancel" in told.mend
 
 
 def test_a_quota_that_is_used_up_is_told(cluster):
