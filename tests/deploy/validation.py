@@ -18,11 +18,10 @@ from pydantic import ValidationError
 
 from tests.deploy.policies.pods import Document, title
 from tests.deploy.schemas import SCHEMAS
+from tests.fakes.crd import CRDS
 
 KUBERNETES = ("1.33", "1.36")
 """Oldest and newest release that docs/cluster.md names."""
-CRDS = Path(__file__).parents[3] / "shared/crds"
-"""CustomResourceDefinitions beside the checkout, where somebody put them; each adds a check, none is needed."""
 
 
 def problems(document: Document, crds: Path = CRDS) -> list[str]:

@@ -4,9 +4,20 @@ An API server drops a field that its schema does not have, without a word; here 
 evaluated.
 """
 
+import functools
+import json
+import os
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
+
+from geartrain.cluster import trainjob
+
+CRDS = Path(os.environ.get("GEARTRAIN_CRDS") or Path(__file__).parents[3] / "shared/crds")
+"""CustomResourceDefinitions that are no part of the repository; where somebody put them, they are asked as well."""
 
 KINDS = {"object": Mapping, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float)}
 
@@ -62,3 +73,38 @@ def _fields(value: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> I
             yield from misfits(part, others, f"{path}.{name}")
         elif not (others or free):
             yield f"{path}.{name}: unknown field, the API server would drop it"
+
+
+def problems_of_train_job(body: Mapping[str, Any], folder: Path = CRDS) -> list[str]:
+    """Return what is wrong with a TrainJob: in our own rules, in Trainer's models, in its CRD where that is there."""
+    found = [*trainjob.problems(body), *lost_by_models(body)]
+    for schema in _train_jobs(folder):
+        found += misfits(body, schema)
+    return found
+
+
+def lost_by_models(body: Mapping[str, Any]) -> list[str]:
+    """Return the fields that Trainer's own models do not give back as they got them: `from_dict` alone hides them."""
+    from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob  # takes a second
+
+    model = TrainerV1alpha1TrainJob.from_dict(dict(body))
+    assert model is not None
+    return _differences(body, json.loads(model.to_json()))
+
+
+def _differences(sent: Any, got: Any, path: str = "") -> list[str]:
+    if isinstance(sent, Mapping) and isinstance(got, Mapping):
+        names = sorted(sent.keys() | got.keys())
+        return [text for name in names for text in _differences(sent.get(name), got.get(name), f"{path}.{name}")]
+    if isinstance(sent, list) and isinstance(got, list) and len(sent) == len(got):
+        pairs = enumerate(zip(sent, got, strict=True))
+        return [text for index, (one, other) in pairs for text in _differences(one, other, f"{path}[{index}]")]
+    return [] if sent == got and type(sent) is type(got) else [f"{path}: {sent!r} became {got!r}"]
+
+
+@functools.cache
+def _train_jobs(folder: Path) -> tuple[Mapping[str, Any], ...]:
+    """Return the schemas of TrainJob that a folder holds."""
+    found = (crd for path in sorted(folder.glob("**/*.yaml")) for crd in yaml.safe_load_all(path.read_text()))
+    ours = [crd for crd in found if crd and crd.get("spec", {}).get("names", {}).get("kind") == trainjob.KIND]
+    return tuple(schema_of(crd, trainjob.VERSION) for crd in ours)

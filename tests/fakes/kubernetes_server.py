@@ -1,7 +1,8 @@
 """A Kubernetes API server on 127.0.0.1: TrainJobs, pods, logs and events of one namespace, and faults on request.
 
 It speaks HTTP to the real client. Answers have the shapes of a real server's: `Status` objects for refusals, lists
-with `continue`, 409 with a reason, 403 in the words of RBAC.
+with `continue`, 409 with a reason, 403 in the words of RBAC. A TrainJob that it is sent has to fit Trainer's API to the
+last field.
 """
 
 import json
@@ -13,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.fakes.crd import problems_of_train_job
 
 NAMESPACE = "geartrain"
 JOBS = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{NAMESPACE}/trainjobs"
@@ -166,6 +169,10 @@ class KubernetesServer:
 
     def _create(self, body: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
         name = body["metadata"]["name"]
+        # a real one would drop what it does not know, and run something else than was asked for
+        wrong = problems_of_train_job(body)
+        if wrong:
+            return 422, status_object(422, f'TrainJob "{name}" is invalid: {"; ".join(wrong)}'), {}
         if name in self.jobs:
             message = f'trainjobs.trainer.kubeflow.org "{name}" already exists'
             return 409, status_object(409, message), {}

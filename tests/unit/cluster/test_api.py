@@ -20,7 +20,7 @@ from geartrain.cluster.interface import (
     ThrottledError,
     TroubleError,
 )
-from geartrain.cluster.trainjob import TrainingJob, manifest
+from geartrain.cluster.trainjob import REMOVED, TrainingJob, manifest
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, UserError
 from tests.fakes.kubernetes_server import CORE, JOBS, Fault, KubernetesServer, event, pod
 
@@ -41,6 +41,14 @@ def test_create_get_find_delete(cluster: Kubernetes, server: KubernetesServer, j
     sent = server.requests[-1].body
     assert (sent["preconditions"], sent["propagationPolicy"]) == ({"uid": "uid-1"}, "Foreground")
     assert {request.headers["authorization"] for request in server.requests} == {"Bearer sesame"}
+
+
+@pytest.mark.parametrize("key", sorted(REMOVED))
+def test_our_server_takes_no_field_that_a_real_one_would_drop(key: str, cluster: Kubernetes, job: TrainingJob) -> None:
+    body = manifest(job)
+    body["spec"][key] = []
+    with pytest.raises(InvalidError, match=key):
+        cluster.create(body)
 
 
 def test_a_taken_name_a_missing_one_and_another_job(cluster: Kubernetes, job: TrainingJob) -> None:

@@ -1,9 +1,12 @@
 """The strict reading of a CRD finds what an API server refuses, and what it drops silently."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from geartrain.cluster.trainjob import TrainingJob, manifest
 from tests.fakes import crd
 
 SCHEMA = {
@@ -42,3 +45,18 @@ SCHEMA = {
 def test_misfits(value: Any, found: list[str]) -> None:
     definition = {"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": SCHEMA}}]}}
     assert list(crd.misfits(value, crd.schema_of(definition, "v1"))) == found
+
+
+def test_a_definition_in_the_folder_is_asked(tmp_path: Path, job: TrainingJob) -> None:
+    body = manifest(job)
+    assert crd.problems_of_train_job(body, tmp_path) == []
+    spec = {"type": "object", "properties": {"trainer": {"type": "object"}, "runtimeRef": {"type": "object"}}}
+    schema = {"type": "object", "properties": {"apiVersion": {}, "kind": {}, "metadata": {}, "spec": spec}}
+    version = {"name": "v1alpha1", "schema": {"openAPIV3Schema": schema}}
+    definition = {"spec": {"names": {"kind": "TrainJob"}, "versions": [version]}}
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/trainjobs.yaml").write_text(yaml.safe_dump_all([None, definition]))
+    crd._train_jobs.cache_clear()
+    assert crd.problems_of_train_job(body, tmp_path) == [
+        ".spec.runtimePatches: unknown field, the API server would drop it"
+    ]
