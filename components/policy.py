@@ -29,19 +29,11 @@ def policy(
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
     """Run the stage on artifacts that Kubeflow carries; where `cluster` says something, as a job that it describes."""
-    from geartrain.cluster import step
+    from geartrain.cluster.step import run_or_launch
+    from geartrain.stages.policy import run
 
     record = {"seed": seed, "threads": threads, "model": model, "environment": environment, "policy": settings}
     made = {"preferences": preferences, "reward_model": reward_model, "critic": critic}
     inputs = {"tasks": tasks, "warm_start": warm_start, **made}
     marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
-    shown = (record, inputs, policy, metrics, marks)
-    if cluster:
-        from geartrain.cluster.stage_job import run_as_job
-
-        step.launch_step(run_as_job, "policy", *shown, cluster=cluster, task_config=task_config)
-        return
-    step.require_room("policy")
-    from geartrain.stages.policy import run  # loads torch, for which a launching pod has no room
-
-    step.run_step(run, *shown)
+    run_or_launch(run, record, inputs, policy, metrics, marks, cluster=cluster, task_config=task_config)

@@ -18,7 +18,7 @@ class Site:
     """What differs between installations."""
 
     launches: bool = False
-    """Whether the policy is trained by a TrainJob (parameter `cluster`); its own pod then has room for a launcher."""
+    """Whether the policy is always trained by a TrainJob (parameter `cluster`); its own pod has room for a launcher."""
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Secret -> {key: variable} of every step. Optional: with workload identity there are none."""
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -61,16 +61,17 @@ def chosen(name: str) -> Site:
 
 SITE = chosen(os.environ.get(VARIABLE, "dev"))
 _FIELDS = dsl.TaskConfigField
-HANDED_ON = [
-    *(
-        dsl.TaskConfigPassthrough(field=entry, apply_to_task=not SITE.launches)
-        for entry in (
-            _FIELDS.RESOURCES,
-            _FIELDS.KUBERNETES_TOLERATIONS,
-            _FIELDS.KUBERNETES_NODE_SELECTOR,
-        )
-    ),
-    dsl.TaskConfigPassthrough(field=_FIELDS.ENV, apply_to_task=True),
-]
-"""What Kubeflow gives to a launching step as its TaskConfig; the compiler refuses a task that sets more of it. Where
-a site launches, the step's own pod gets only the variables: it would hold the GPUs that its job waits for."""
+
+
+def _passed(*, applied: bool) -> list[dsl.TaskConfigPassthrough]:
+    """Return what Kubeflow gives to a step as its TaskConfig; `applied`: its own pod gets it, too."""
+    placed = (_FIELDS.RESOURCES, _FIELDS.KUBERNETES_TOLERATIONS, _FIELDS.KUBERNETES_NODE_SELECTOR)
+    shared = [dsl.TaskConfigPassthrough(field=entry, apply_to_task=applied) for entry in placed]
+    return [*shared, dsl.TaskConfigPassthrough(field=_FIELDS.ENV, apply_to_task=True)]
+
+
+HANDED_ON = _passed(applied=not SITE.launches)
+"""Of the policy; the compiler refuses a task that sets more. Where a site launches, the step's own pod gets only the
+variables: it would hold the GPUs that its job waits for."""
+OFFERED = _passed(applied=True)
+"""Of a stage that a run may give to a job, or not: the step's pod has room for the stage itself, whoever runs it."""

@@ -1,9 +1,9 @@
 """Compile the pipeline and check it: `python -m pipelines.compile --out build [--params params.yaml]`.
 
-With `--params` the file's sections become the defaults of the pipeline's parameters, with `--cluster` a file that of
-`cluster`. `--lint` checks without writing, `--lint FILE` checks any compiled pipeline. `--release` insists on what a
-real cluster needs. `--native` writes objects for `kubectl apply` beside it. GEARTRAIN_IMAGE, GEARTRAIN_SITE (dev, prod)
-and GEARTRAIN_CLUSTER (a file, as `--cluster`) say what it is compiled for, also by `geartrain submit`.
+With `--params` the file's sections become the defaults of the pipeline's parameters, with `--cluster` a file those of
+the training jobs. `--lint` checks without writing, `--lint FILE` checks any compiled pipeline. `--release` insists on
+what a real cluster needs. `--native` writes objects for `kubectl apply` beside it. GEARTRAIN_IMAGE, GEARTRAIN_SITE
+(dev, prod) and GEARTRAIN_CLUSTER (a file, as `--cluster`) say what it is compiled for, also by `geartrain submit`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 
 from kfp.compiler import Compiler
 
-from geartrain.cluster.section import read_cluster
+from geartrain.cluster.jobs import read_jobs
 from geartrain.config import Config, parse_config
 from geartrain.config_file import load_config
 from geartrain.errors import UserError
@@ -39,7 +39,7 @@ def compile_pipeline(
     path: Path,
     config: Config | None = None,
     *,
-    cluster: Mapping[str, Any] | None = None,
+    jobs: Mapping[str, Mapping[str, Any]] | None = None,
     release: bool = False,
 ) -> None:
     """Write the compiled pipeline (IR YAML) to `path`.
@@ -47,13 +47,13 @@ def compile_pipeline(
     Args:
         path: file to write.
         config: becomes the defaults of its parameters.
-        cluster: becomes the default of the parameter `cluster`.
+        jobs: become the defaults of the parameters that describe training jobs; see `jobs.read_jobs`.
         release: insist on what a real cluster needs.
 
     Raises:
         UserError: it is in a trap that `lint` knows; nothing is written.
     """
-    defaults = {**({} if config is None else arguments(config)), **({"cluster": dict(cluster)} if cluster else {})}
+    defaults = {**({} if config is None else arguments(config)), **(jobs or {})}
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / path.name
         Compiler().compile(training, str(written), pipeline_parameters=defaults or None)
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--params", type=Path, help="configuration that becomes the parameters' defaults")
     given = os.environ.get("GEARTRAIN_CLUSTER")
     parser.add_argument(
-        "--cluster", type=Path, default=Path(given) if given else None, help="settings of the policy's training job"
+        "--cluster", type=Path, default=Path(given) if given else None, help="settings of the training jobs"
     )
     parser.add_argument("--release", action="store_true", help="insist on images by digest")
     parser.add_argument("--native", action="store_true", help="write native.yaml too: Pipeline and PipelineVersion")
@@ -96,16 +96,16 @@ def main() -> None:
 def _run(options: argparse.Namespace) -> list[str]:
     """Do what the command line asks for; return what to print."""
     config = None if options.params is None else load_config(options.params)
-    cluster = None if options.cluster is None else read_cluster(options.cluster)
+    jobs = None if options.cluster is None else read_jobs(options.cluster)
     if options.lint is not None and options.lint != Path():
         return [_checked(options.lint, options.release)]
     if options.lint is not None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "training.yaml"
-            compile_pipeline(path, config, cluster=cluster, release=options.release)
+            compile_pipeline(path, config, jobs=jobs, release=options.release)
             return [_checked(path, options.release)]
     path = options.out / "training.yaml"
-    compile_pipeline(path, config, cluster=cluster, release=options.release)
+    compile_pipeline(path, config, jobs=jobs, release=options.release)
     if not options.native:
         return [str(path)]
     native = options.out / "native.yaml"

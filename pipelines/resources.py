@@ -7,8 +7,8 @@ from kfp import dsl, kubernetes
 from components.sites import SITE, Site
 from geartrain.cluster import naming
 from geartrain.cluster.conclusion import ENDPOINT
+from geartrain.cluster.jobs import JOBS, LAUNCH_ONLY
 from geartrain.cluster.owner import POD, POD_UID
-from geartrain.cluster.step import LAUNCH_ONLY
 from geartrain.lineage.origin import NAMESPACE, RUN_ID
 
 NOBODY = 65532
@@ -84,11 +84,12 @@ def sized(task: dsl.PipelineTask, site: Site = SITE) -> dsl.PipelineTask:
     variables = {**VARIABLES, "GEARTRAIN_HOME": WORK}
     if name == "conclude":
         variables[ENDPOINT] = API
-    fields = {**TOLD, **({POD: "metadata.name", POD_UID: "metadata.uid"} if name in NODES else {})}
+    launches = name in {stage.replace("_", "-") for stage in JOBS}
+    fields = {**TOLD, **({POD: "metadata.name", POD_UID: "metadata.uid"} if launches else {})}
     for variable, field in fields.items():
         kubernetes.use_field_path_as_env(task, variable, field)
-    if name in NODES:
-        variables.update({LAUNCH_ONLY: "1"} if site.launches else {})
+    if name in NODES and site.launches:
+        variables[LAUNCH_ONLY] = "1"
     for variable, value in variables.items():
         task.set_env_variable(variable, value)
     return _housed(task, row, site)

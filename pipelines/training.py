@@ -44,9 +44,11 @@ def training(
     evaluation: dict[str, Any],
     promotion: dict[str, Any],
     cluster: dict[str, Any] = {},  # noqa: B006 - Kubeflow reads the default, nobody changes it
+    reward_model_cluster: dict[str, Any] = {},  # noqa: B006
+    critic_cluster: dict[str, Any] = {},  # noqa: B006
     dataset_rev: str = "",
 ) -> None:
-    """Parameters are sections of the configuration, values that all stages share, and which data to insist on."""
+    """Parameters are sections of the configuration, values that all stages share, jobs, and which data to insist on."""
     this = {"run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER, "dataset_rev": dataset_rev}
     with dsl.ExitHandler(sized(conclude(**this))):
         named = {"model": model, "environment": environment, "reward_model": reward_model, "critic": critic}
@@ -64,9 +66,13 @@ def training(
         pairs = sized(build_pairs(settings=preferences, tasks=task_sets, collect=siblings, **run)).outputs[
             "preferences"
         ]
-        rewards = sized(train_reward_model(settings=reward_model, preferences=pairs, **run)).outputs["reward_model"]
         seen = {"collect": siblings, "preferences": pairs}
-        credit = sized(train_critic(settings=critic, model=model, warm_start=start, **seen, **run)).outputs["critic"]
+        rewards = sized(
+            train_reward_model(settings=reward_model, cluster=reward_model_cluster, preferences=pairs, **run)
+        ).outputs["reward_model"]
+        credit = sized(
+            train_critic(settings=critic, cluster=critic_cluster, model=model, warm_start=start, **seen, **run)
+        ).outputs["critic"]
 
         learned = {"tasks": task_sets, "warm_start": start}
         judges = {"preferences": pairs, "reward_model": rewards, "critic": credit}

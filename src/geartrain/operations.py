@@ -99,7 +99,7 @@ def submit(
         str | None, typer.Option(help="Git revision of the data, if the pipeline takes one.")
     ] = None,
     cluster: Annotated[
-        Path | None, typer.Option(envvar="GEARTRAIN_CLUSTER", help="Settings of the policy's training job, a file.")
+        Path | None, typer.Option(envvar="GEARTRAIN_CLUSTER", help="Settings of the training jobs, a file.")
     ] = None,
     package: Annotated[Path | None, typer.Option(help="Compiled pipeline; default: compile this checkout.")] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; default: says what it is made of.")] = None,

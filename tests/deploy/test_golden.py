@@ -20,7 +20,9 @@ from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConf
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from geartrain.cluster.package import read_package
+from geartrain.cluster.submission import run_parameters
 from geartrain.config_file import load_config
+from geartrain.errors import UserError
 from pipelines.compile import compile_pipeline
 from pipelines.native import native
 from pipelines.training import training
@@ -97,15 +99,29 @@ def test_a_configuration_becomes_the_defaults(tmp_path: Path, root: Path) -> Non
 
 def test_a_job_s_settings_become_a_default(tmp_path: Path, root: Path) -> None:
     given = {"image": "registry.example.org/geartrain/train@sha256:" + "7" * 64, "nodes": 4}
-    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(given))
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump({**given, "critic": {"cpu": "8"}}))
     command = [sys.executable, "-m", "pipelines.compile", "--out", str(tmp_path)]
-    variables = {**os.environ, "GEARTRAIN_CLUSTER": str(tmp_path / "cluster.yaml")}
+    variables = {**os.environ, "GEARTRAIN_SITE": "prod", "GEARTRAIN_CLUSTER": str(tmp_path / "cluster.yaml")}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=variables)
     assert ended.returncode == 0, ended.stderr
-    assert read_package(tmp_path / "training.yaml").inputs["cluster"]["defaultValue"] == given
+    package = read_package(tmp_path / "training.yaml")
+    assert package.defaults["cluster"] == given
+    assert package.defaults["critic_cluster"] == {"image": given["image"], "cpu": "8"}
+    assert package.defaults["reward_model_cluster"] == {}
+    assert run_parameters(package, load_config(root / "params.yaml"), None)  # its default describes the job
     variables["GEARTRAIN_CLUSTER"] = str(tmp_path / "nowhere.yaml")
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=variables)
     assert (ended.returncode, "no such file. It holds what the training job asks for" in ended.stderr) == (2, True)
+
+
+def test_a_run_where_the_policy_needs_a_job_is_told_of_one(compiled: Path, released: Path, root: Path) -> None:
+    config = load_config(root / "params.yaml")
+    assert read_package(compiled).launching == {}
+    assert run_parameters(read_package(compiled), config, None)
+    package = read_package(released / "training.yaml")
+    assert package.launching == {"policy": "cluster"}
+    with pytest.raises(UserError, match="where policy runs as a training job, and nothing describes that job"):
+        run_parameters(package, config, None)
 
 
 def test_native_objects_are_named_after_their_content(compiled: Path, tmp_path: Path, root: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from geartrain.cluster.jobs import JOBS, ClusterFile
+from geartrain.cluster.section import ClusterSection
 from geartrain.config_file import load_config
 from geartrain.stages.stage import FOLDERS, ORDER, StageSpec, load_stage
 from pipelines.compiled import Compiled
@@ -15,7 +17,7 @@ from pipelines.resources import UNCACHED
 ROOT = Path(__file__).parents[2]
 BODY_LINES = 12
 MARKS = {"dataset_rev", "dataset_digest", "image_digest"}
-BESIDE_THE_CONFIGURATION = {"dataset_rev", "cluster"}
+BESIDE_THE_CONFIGURATION = {"dataset_rev", *JOBS.values()}
 CHANNEL = "pipelinechannel--"
 """What Kubeflow puts before a name that it hands down into a sub-DAG."""
 
@@ -63,7 +65,7 @@ def test_shell_has_the_stage_s_interface(name: str, spec: dict[str, Any], stages
     component = spec["components"][f"comp-{name.replace('_', '-')}"]
     inputs, declared = component["inputDefinitions"], stages[name]
     own = {"settings" if section == name else section for section in declared.sections}
-    launching = {"cluster", "task_config"} if declared.together else set()
+    launching = {"cluster", "task_config"} if name in JOBS else set()
     assert set(inputs["parameters"]) == {"seed", "threads"} | own | MARKS | launching
     assert set(inputs.get("artifacts", {})) == set(declared.inputs)
     assert set(component["outputDefinitions"]["artifacts"]) == {name, "metrics"}
@@ -75,7 +77,8 @@ def test_pipeline_gives_each_parameter_its_section(spec: dict[str, Any], steps: 
             if parameter in MARKS - {"dataset_rev"}:
                 assert value["taskOutputParameter"] == {"producerTask": "resolve", "outputParameterKey": parameter}
                 continue
-            section = task.replace("-", "_") if parameter == "settings" else parameter
+            stage = task.replace("-", "_")
+            section = {"settings": stage, "cluster": JOBS.get(stage)}.get(parameter, parameter)
             assert value == {"componentInputParameter": f"{CHANNEL}{section}"}, task
     handed_down = spec["root"]["dag"]["tasks"]["exit-handler-1"]["inputs"]["parameters"]
     assert {name: value["componentInputParameter"] for name, value in handed_down.items()} == {
@@ -88,6 +91,12 @@ def test_pipeline_parameters_are_the_configuration(spec: dict[str, Any]) -> None
     parameters = spec["root"]["inputDefinitions"]["parameters"]
     assert set(parameters) == set(whole) | BESIDE_THE_CONFIGURATION
     assert {name for name, about in parameters.items() if "defaultValue" in about} == BESIDE_THE_CONFIGURATION
+
+
+def test_stages_that_jobs_may_train(stages: dict[str, StageSpec]) -> None:
+    assert {name for name, spec in stages.items() if spec.together} == {"policy"}  # all others: section.LoneSection
+    assert set(JOBS) <= set(stages)
+    assert set(ClusterFile.model_fields) - set(ClusterSection.model_fields) == set(JOBS) - {"policy"}
 
 
 def test_only_a_promoted_model_is_registered(spec: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from kfp import dsl
 from kfp.compiler import Compiler
 
 from components.sites import SITES, Site, chosen
+from geartrain.cluster.jobs import JOBS
 from geartrain.errors import UserError
 from pipelines.compiled import Compiled, Task, read_compiled
 from pipelines.lint import lint
@@ -61,15 +62,22 @@ def test_nodes_of_a_job_get_what_the_runtime_gives_them(prod: Compiled) -> None:
 
 
 def test_a_launcher_holds_none_of_what_its_job_waits_for(compiled_pipeline: Compiled, prod: Compiled) -> None:
-    def handed_on(compiled: Compiled) -> dict[str, bool]:
-        entries = leaves(compiled)["policy"].component["taskConfigPassthroughs"]
+    def handed_on(compiled: Compiled, stage: str) -> dict[str, bool]:
+        entries = leaves(compiled)[stage].component["taskConfigPassthroughs"]
         return {entry["field"]: entry.get("applyToTask", False) for entry in entries}
 
     placed = {"RESOURCES", "KUBERNETES_TOLERATIONS", "KUBERNETES_NODE_SELECTOR"}
-    assert handed_on(prod) == {**dict.fromkeys(placed, False), "ENV": True}
-    assert handed_on(compiled_pipeline) == {**dict.fromkeys(placed, True), "ENV": True}
+    both = {**dict.fromkeys(placed, True), "ENV": True}
+    assert handed_on(prod, "policy") == {**dict.fromkeys(placed, False), "ENV": True}
+    assert handed_on(compiled_pipeline, "policy") == both
     assert variables(leaves(prod)["policy"])["GEARTRAIN_LAUNCH_ONLY"] == "1"
     assert "GEARTRAIN_LAUNCH_ONLY" not in variables(leaves(compiled_pipeline)["policy"])
+    # these have no GPUs to hold, and no run has to give them to a job
+    for stage in ("critic", "reward-model"):
+        for compiled in (compiled_pipeline, prod):
+            assert handed_on(compiled, stage) == both
+            assert "GEARTRAIN_LAUNCH_ONLY" not in variables(leaves(compiled)[stage])
+            assert "accelerator" not in leaves(compiled)[stage].container["resources"]
 
 
 def test_a_launcher_fits_what_the_namespace_gives_by_default() -> None:
@@ -110,14 +118,14 @@ def test_every_step_knows_what_its_lineage_says_of_it(compiled_pipeline: Compile
 
 
 def test_run_id_comes_from_the_pod_and_is_in_no_cache_key(compiled_pipeline: Compiled) -> None:
-    policy = leaves(compiled_pipeline)["policy"]
-    assert {told["name"]: told["fieldPath"] for told in policy.platform["fieldPathAsEnv"]} == {
-        **OF_EVERY_STEP,
-        "GEARTRAIN_POD": "metadata.name",
-        "GEARTRAIN_POD_UID": "metadata.uid",
-    }
-    assert policy.cached
-    assert policy.constants == {}
+    itself = {"GEARTRAIN_POD": "metadata.name", "GEARTRAIN_POD_UID": "metadata.uid"}
+    launching = {stage.replace("_", "-") for stage in JOBS}
+    for name, task in leaves(compiled_pipeline).items():
+        found = {told["name"]: told["fieldPath"] for told in task.platform["fieldPathAsEnv"]}
+        assert found == {**OF_EVERY_STEP, **(itself if name in launching else {})}
+    for name in launching:
+        assert leaves(compiled_pipeline)[name].cached
+        assert leaves(compiled_pipeline)[name].constants == {}
 
 
 def test_secrets_are_named_never_written(compiled_pipeline: Compiled, prod: Compiled) -> None:

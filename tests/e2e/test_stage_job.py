@@ -1,4 +1,4 @@
-"""From a Kubeflow step to an artifact in a bucket: policy training as a TrainJob of two nodes, without a cluster.
+"""From a Kubeflow step to an artifact in a bucket: stages as TrainJobs, the policy on two nodes, without a cluster.
 
 The API server and the bucket are fakes on 127.0.0.1, the client, the launcher, the pods' command, torchrun and the
 training are the real ones. A pod is a process: its user, its read-only root and its network are not tried here.
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from geartrain import artifacts, places
+from geartrain.cluster.jobs import JOBS
 from geartrain.cluster.patience import until_terminated
 from geartrain.cluster.stage_job import run_as_job
 from geartrain.cluster.storage import Storage
@@ -30,7 +31,7 @@ from tests.fakes.object_store import ObjectStore
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RUN = "5f0c7c4e-9b1d-4a55-8a38-6f1f0b9a2a11"
 BUCKET = "artifacts"
-INPUTS = load_stage("policy").inputs
+INPUTS = {stage: load_stage(stage).inputs for stage in JOBS}
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +58,9 @@ def store() -> Iterator[ObjectStore]:
 @pytest.fixture(scope="module")
 def inputs(prepared: Path, store: ObjectStore) -> dict[str, str]:
     """The inputs in the bucket."""
+    names = sorted({name for names in INPUTS.values() for name in names})
     with until_terminated() as clock:
-        return {name: Storage(clock).publish(prepared / FOLDERS[name], f"s3://{BUCKET}/{name}") for name in INPUTS}
+        return {name: Storage(clock).publish(prepared / FOLDERS[name], f"s3://{BUCKET}/{name}") for name in names}
 
 
 @pytest.fixture
@@ -68,21 +70,22 @@ def step(
     """Run the step; `step.pods` are the nodes, `step.server` has the job."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     record = read_record(prepared / "params.yaml")
-    spec = load_stage("policy")
     pods = Pods(tmp_path, {"GEARTRAIN_CACHE": str(tmp_path / "cache"), **store.environment})
 
-    def call(*, run: str = RUN, restarts: int = 0, **policy: Any) -> dict[str, Any]:
-        part = {name: record[name] for name in ("seed", "threads", *spec.sections)}
-        part["policy"] = {**part["policy"], **policy}
+    def call(
+        *, stage: str = "policy", nodes: int = 2, run: str = RUN, restarts: int = 0, **changes: Any
+    ) -> dict[str, Any]:
+        part = {name: record[name] for name in ("seed", "threads", *load_stage(stage).sections)}
+        part[stage] = {**part[stage], **changes}
         with ControlledServer(pods.run, restarts=restarts) as server:
             call.server = server  # type: ignore[attr-defined]
             monkeypatch.setenv("KUBECONFIG", str(server.write_kubeconfig(tmp_path / "kubeconfig")))
             return run_as_job(
-                stage="policy",
+                stage=stage,
                 record=part,
-                inputs=inputs,
-                output=f"s3://{BUCKET}/policy",
-                cluster={"image": IMAGE, "nodes": 2, "poll_seconds": 0.5, "work": str(tmp_path / "work")},
+                inputs={name: inputs[name] for name in INPUTS[stage]},
+                output=f"s3://{BUCKET}/{stage}",
+                cluster={"image": IMAGE, "nodes": nodes, "poll_seconds": 0.5, "work": str(tmp_path / "work")},
                 run_id=run,
                 attempt=1,
                 say=print,
@@ -125,9 +128,18 @@ def test_two_nodes_train_and_publish(
     assert logs.count("has its inputs") == 2
     assert logs.count("policy: published") == 1
     fetched = {path.name for path in (tmp_path / "cache").glob("[!.]*")}
-    assert fetched == {uri.rsplit("/", 1)[-1] for uri in inputs.values()}
+    assert fetched == {inputs[name].rsplit("/", 1)[-1] for name in INPUTS["policy"]}
     work = tmp_path / "work" / RUN / "policy"
     assert list(work.glob("output/*")) == list(work.glob("work/policy-*/*")) == []
+
+
+@pytest.mark.parametrize("stage", [stage for stage in JOBS if stage != "policy"])
+def test_a_stage_that_runs_alone_is_trained_by_a_job_of_one_pod(step: Any, stage: str, prepared: Path) -> None:
+    result = step(stage=stage, nodes=1)
+    made = artifacts.read_manifest(prepared / FOLDERS[stage])  # in a process of the workspace
+    assert result["uri"].rsplit("/", 1)[-1] == made.digest
+    assert result.items() >= made.metrics.items()
+    assert step.pods.logs().count(f"{stage}: published") == 1
 
 
 def test_a_mistake_that_only_the_workers_see_ends_the_step_with_2(step: Any) -> None:

@@ -6,6 +6,7 @@ import yaml
 from typer.testing import CliRunner
 
 from geartrain import cli
+from geartrain.cluster.jobs import JOBS
 from tests.fakes.pipeline import write_pipeline
 
 SECTIONS = (
@@ -17,7 +18,7 @@ INPUTS = {
     "seed": {"parameterType": "NUMBER_INTEGER"},
     "threads": {"parameterType": "NUMBER_INTEGER"},
     "dataset_rev": {"parameterType": "STRING", "isOptional": True},
-    "cluster": {"parameterType": "STRUCT", "defaultValue": {}, "isOptional": True},
+    **{name: {"parameterType": "STRUCT", "defaultValue": {}, "isOptional": True} for name in JOBS.values()},
 }
 
 

@@ -24,10 +24,16 @@ SPEC = {
 }
 
 
-def write_pipeline(path, *, image="geartrain/python:dev", platform=None, inputs=None):
-    """Write the pipeline's YAML to `path`; `platform` is a second document, `inputs` other parameters."""
+def write_pipeline(path, *, image="geartrain/python:dev", platform=None, inputs=None, launches=None):
+    """Write the pipeline's YAML to `path`.
+
+    `platform` is a second document, `inputs` other parameters, `launches` a step that can only launch a job.
+    """
     spec = yaml.safe_load(yaml.safe_dump(SPEC))
     spec["deploymentSpec"]["executors"]["exec-tasks"]["container"]["image"] = image
+    if launches is not None:
+        only = {"image": image, "env": [{"name": "A", "value": "1"}, {"name": "GEARTRAIN_LAUNCH_ONLY", "value": "1"}]}
+        spec["deploymentSpec"]["executors"][f"exec-{launches}"] = {"container": only}
     if inputs is not None:
         spec["root"]["inputDefinitions"]["parameters"] = inputs
     path.write_text(yaml.safe_dump_all([spec] if platform is None else [spec, platform]))

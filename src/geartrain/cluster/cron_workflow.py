@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from geartrain.cluster.cron import to_argo
+from geartrain.cluster.jobs import JOBS
 from geartrain.cluster.naming import PART_OF_LABEL, PIPELINE, PIPELINE_LABEL
 from geartrain.cluster.package import SHORT, Package
 from geartrain.cluster.schedule_file import Schedule
@@ -20,7 +21,7 @@ LABELS = {PART_OF_LABEL: PIPELINE, PIPELINE_LABEL: PIPELINE}
 MOUNT = "/etc/geartrain"
 TOKEN_FOLDER = "/var/run/secrets/kubeflow/pipelines"  # noqa: S105
 USER = 65532
-BESIDE = frozenset({"cluster", "dataset_rev"})
+BESIDE = frozenset({"dataset_rev", *JOBS.values()})
 """Parameters of a run that are no sections of its configuration."""
 LATE_SECONDS = 600
 """How late a missed start may still be made up for; a slot that is older is left out (argoproj/argo-workflows#6778)."""
@@ -48,8 +49,9 @@ def render(
     if "@sha256:" not in image:
         raise UserError(f"image {image!r}: give it with its digest, NAME@sha256:…; a tag may be another image tonight.")
     sections = {key: value for key, value in parameters.items() if key not in BESIDE}
-    records = {"params.yaml": sections, "cluster.yaml": parameters.get("cluster")}
-    files = {name: yaml.safe_dump(record, allow_unicode=True) for name, record in records.items() if record is not None}
+    files = {"params.yaml": yaml.safe_dump(sections, allow_unicode=True)}
+    if schedule.cluster is not None:
+        files["cluster.yaml"] = schedule.cluster.read_text("utf-8")
     files["training.yaml"] = package.path.read_text("utf-8")
     digest = hashlib.sha256("\0".join(files.values()).encode()).hexdigest()[:SHORT]
     name = f"geartrain-schedule-{schedule.name}-{digest}"

@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from geartrain.cluster.jobs import JOBS, LAUNCH_ONLY
 from geartrain.errors import UserError
 
 SHORT = 12
@@ -28,6 +29,14 @@ class Package:
     """Digest of the content without default values, for comparing it with what a server stored; see `same_content`."""
     inputs: Mapping[str, Mapping[str, Any]]
     """Parameter: its `parameterType`, and `defaultValue` or `isOptional` where the pipeline gives one."""
+
+    launching: Mapping[str, str] = field(default_factory=dict)
+    """Stage -> parameter, of the steps that can only launch a job (`jobs.LAUNCH_ONLY`)."""
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Parameters for which the pipeline has a value of its own."""
+        return {name: about["defaultValue"] for name, about in self.inputs.items() if "defaultValue" in about}
 
     @property
     def version_name(self) -> str:
@@ -53,10 +62,24 @@ def read_package(path: Path) -> Package:
         documents = [document for document in yaml.safe_load_all(path.read_text("utf-8")) if document is not None]
         name = documents[0]["pipelineInfo"]["name"]
         parameters = documents[0]["root"].get("inputDefinitions", {}).get("parameters", {})
+        launching = _launching(documents[0])
     except (yaml.YAMLError, UnicodeDecodeError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: not a compiled pipeline ({error}). `geartrain compile` writes one.") from error
     spec = stored_form(documents)
-    return Package(path=path, name=name, digest=spec_digest(spec), shape=spec_digest(_pruned(spec)), inputs=parameters)
+    digest, shape = spec_digest(spec), spec_digest(_pruned(spec))
+    return Package(path=path, name=name, digest=digest, shape=shape, inputs=parameters, launching=launching)
+
+
+def _launching(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the stages whose steps have no room to run them, with the parameters that describe their jobs."""
+    executors = spec.get("deploymentSpec", {}).get("executors", {})
+    labels = {stage: f"exec-{stage.replace('_', '-')}" for stage in JOBS}
+    variables = {
+        stage: executors.get(label, {}).get("container", {}).get("env") or () for stage, label in labels.items()
+    }
+    return {
+        stage: JOBS[stage] for stage, given in variables.items() if any(item["name"] == LAUNCH_ONLY for item in given)
+    }
 
 
 def same_content(stored: Any, package: Package) -> bool:
@@ -119,7 +142,7 @@ def arguments(package: Package, configuration: Mapping[str, Any], extra: Mapping
             f"{package.path}: the compiled pipeline has no parameter {', '.join(unknown)}; it has"
             f" {', '.join(sorted(package.inputs))}. Was it compiled from another version? `geartrain compile` again."
         )
-    optional = {name for name, about in package.inputs.items() if "defaultValue" in about or about.get("isOptional")}
+    optional = package.defaults.keys() | {name for name, about in package.inputs.items() if about.get("isOptional")}
     missing = sorted(set(package.inputs) - set(given) - optional)
     if missing:
         hint = " (--dataset-rev gives dataset_rev)" if "dataset_rev" in missing else ""

@@ -3,14 +3,12 @@
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from geartrain.cluster.reasons import LOCAL_QUEUE
 from geartrain.cluster.trainjob import UNPINNED, is_pinned
-from geartrain.config_file import read_record
 from geartrain.errors import UserError
 from geartrain.schema import Count, Number, Positive, Section
 
@@ -99,6 +97,16 @@ class ClusterSection(Section):
         return self
 
 
+class LoneSection(ClusterSection):
+    """The job of a stage that runs in one process, and on CPUs."""
+
+    @model_validator(mode="after")
+    def _alone(self) -> "LoneSection":
+        if (self.nodes, self.processes_per_node, self.gpus) != (1, 1, 0):
+            raise ValueError("this stage runs in one process, on CPUs: nodes 1, processes_per_node 1, gpus 0")
+        return self
+
+
 class Request(Section):
     """What the pods of a job do: run a stage on artifacts, and publish what it makes."""
 
@@ -111,20 +119,6 @@ class Request(Section):
     """URI below which the artifact is published, as `<output>/<digest>`."""
     result: str
     """URI of the note that says which artifact it is; written last."""
-
-
-def read_cluster(path: Path) -> dict[str, Any]:
-    """Return what a file says of the training job, checked: the parameter `cluster` of a run.
-
-    Only what it says itself: for the rest, what the pipeline set on the task comes before the defaults in here.
-
-    Raises:
-        UserError: no such file, or something in it is wrong; see `parse_section`.
-    """
-    record = read_record(path, hint="It holds what the training job asks for: image, nodes, gpus, …")
-    section = parse_section(ClusterSection, record, source=str(path))
-    told = section.model_dump(mode="json", exclude_unset=True, exclude_none=True)  # Kubeflow takes no null
-    return {**told, "queue": ""} if section.queue is None else told
 
 
 def parse_section(kind: type[S], record: Any, *, source: str) -> S:

@@ -17,13 +17,14 @@ from geartrain.cluster.launcher import SUBMITTED, Outcome, Watch, launch
 from geartrain.cluster.node import check_request, find_published, published
 from geartrain.cluster.owner import find_owner
 from geartrain.cluster.patience import Clock, StoppedError, until_terminated
-from geartrain.cluster.section import GPU, ClusterSection, Request, parse_section
+from geartrain.cluster.section import GPU, ClusterSection, LoneSection, Request, parse_section
 from geartrain.cluster.storage import Storage
 from geartrain.cluster.trainjob import Owner, Placement, Resources, TrainingJob
 from geartrain.config import Config
 from geartrain.errors import EXIT_QUEUE, EXIT_USER, GeartrainError, InfrastructureError, QueueError, UserError
 from geartrain.lineage import origin
 from geartrain.places import locate
+from geartrain.stages.stage import load_stage
 
 INLINE_BYTES = 64 * 1024
 """Longest request that is an argument of the container: Linux allows 128 KiB for one."""
@@ -65,7 +66,8 @@ def run_as_job(
         QueueError: the queue was too long; exit code 76.
     """
     source = f"cluster settings of stage {stage}"
-    section = parse_section(ClusterSection, cluster, source=source)
+    kind = ClusterSection if load_stage(stage).together else LoneSection
+    section = parse_section(kind, cluster, source=source)
     request = make_request(stage, record, inputs, output, run_id)
     _, config = check_request(request, section.nodes * section.processes_per_node, source=f"stage {stage}")
     try:

@@ -16,14 +16,13 @@ from typing import Any, Protocol
 
 from geartrain import preemption
 from geartrain.artifacts import read_manifest, write_json
+from geartrain.cluster.jobs import LAUNCH_ONLY
 from geartrain.config import parse_config
 from geartrain.errors import EXIT_INFRASTRUCTURE, GeartrainError, UserError
 from geartrain.lineage.origin import IMAGE, RUN_ID
 from geartrain.metrics import flatten
 from geartrain.stages.stage import Metrics, home
 
-LAUNCH_ONLY = "GEARTRAIN_LAUNCH_ONLY"
-"""Variable that is set where the step's pod is too small to run the stage itself."""
 NOTE = "failure.json"
 """File in `home()`: how the last step that failed on this machine failed."""
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
@@ -53,6 +52,36 @@ class Numbers(Protocol):
     def log_metric(self, name: str, value: float) -> None:
         """Show a number."""
         ...
+
+
+def run_or_launch(
+    run: Callable[..., Metrics],
+    record: Mapping[str, Any],
+    inputs: Mapping[str, Artifact],
+    output: Artifact,
+    metrics: Numbers,
+    marks: Mapping[str, str],
+    *,
+    cluster: Mapping[str, Any],
+    task_config: Any,
+) -> None:
+    """Run a stage in this process, or where `cluster` describes one, as a training job.
+
+    Args:
+        run, record, inputs, output, metrics, marks: as of `run_step`.
+        cluster, task_config: as of `launch_step`; an empty `cluster` describes none.
+
+    Raises:
+        SystemExit: it failed on purpose; the code says whether a retry may help.
+    """
+    name: str = run.spec.name  # type: ignore[attr-defined]  # set by @stage
+    if cluster:
+        from geartrain.cluster.stage_job import run_as_job  # loads the client of Kubernetes
+
+        launch_step(run_as_job, name, record, inputs, output, metrics, marks, cluster=cluster, task_config=task_config)
+        return
+    require_room(name)
+    run_step(run, record, inputs, output, metrics, marks)
 
 
 def run_step(

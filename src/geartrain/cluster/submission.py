@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from geartrain.cluster.jobs import read_jobs, require_jobs
 from geartrain.cluster.package import SHORT, Package, arguments, canonical, differences
 from geartrain.cluster.records import Run, Version
-from geartrain.cluster.section import read_cluster
 from geartrain.config import Config
 
 EXPERIMENT = "geartrain"
@@ -48,20 +48,22 @@ def run_parameters(
         package: the compiled pipeline.
         config: the run's configuration.
         dataset_rev: revision of the data; None leaves it to the pipeline.
-        cluster: file that describes the training job; None leaves it to the pipeline.
+        cluster: file that describes the training jobs; None leaves them to the pipeline.
 
     Raises:
-        UserError: the compiled pipeline takes other parameters, or the file is wrong.
+        UserError: the compiled pipeline takes other parameters, the file is wrong, or a job that has to be described
+            is not.
     """
-    beside = {"dataset_rev": dataset_rev, "cluster": None if cluster is None else read_cluster(cluster)}
-    given = {name: value for name, value in beside.items() if value is not None}
-    return arguments(package, config.model_dump(mode="json", exclude_none=True), given)
+    revision = {} if dataset_rev is None else {"dataset_rev": dataset_rev}
+    jobs = {} if cluster is None else read_jobs(cluster)
+    require_jobs(package.launching, {**package.defaults, **jobs}, source=str(package.path))
+    return arguments(package, config.model_dump(mode="json", exclude_none=True), {**revision, **jobs})
 
 
 def changes(package: Package, parameters: Mapping[str, Any]) -> list[str]:
     """Return one line per value that is not the default: the pipeline's own, or else the schema's."""
     schema = Config().model_dump(mode="json", exclude_none=True)
-    own = {name: about["defaultValue"] for name, about in package.inputs.items() if "defaultValue" in about}
+    own = package.defaults
     defaults = {name: value for name, value in {**schema, **own}.items() if name in package.inputs}
     given = {**own, **parameters}
     return differences(given, defaults)

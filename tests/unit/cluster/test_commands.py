@@ -77,6 +77,31 @@ def test_a_training_job_is_described_by_a_file(server, monkeypatch):
     assert "cluster" not in server.state.runs[submit().strip()]["runtime_config"]["parameters"]
 
 
+def test_other_stages_get_jobs_by_the_same_file(server):
+    Path("cluster.yaml").write_text(yaml.safe_dump({"image": IMAGE, "nodes": 4, "critic": {"cpu": "8"}}))
+    parameters = server.state.runs[submit("--cluster", "cluster.yaml").strip()]["runtime_config"]["parameters"]
+    assert parameters["cluster"] == {"image": IMAGE, "nodes": 4}
+    assert parameters["critic_cluster"] == {"image": IMAGE, "cpu": "8"}
+    assert "reward_model_cluster" not in parameters
+
+
+def test_a_site_that_trains_on_several_nodes_wants_its_job_described(server, monkeypatch):
+    write_pipeline(Path("training.yaml"), inputs=INPUTS, launches="policy")
+    for command in ([], ["--dry-run"]):
+        refused = submit(*command, code=2)
+        assert "training.yaml: was compiled for a site where policy runs as a training job" in refused
+        assert "Give --cluster FILE (or GEARTRAIN_CLUSTER" in refused
+    assert server.seen == []
+    Path("cluster.yaml").write_text(f"image: {IMAGE}\n")
+    monkeypatch.setenv("GEARTRAIN_CLUSTER", "cluster.yaml")
+    assert submit().strip() in server.state.runs
+    monkeypatch.delenv("GEARTRAIN_CLUSTER")
+    # or the pipeline says so itself
+    described = {**INPUTS, "cluster": {**INPUTS["cluster"], "defaultValue": {"image": IMAGE}}}
+    write_pipeline(Path("training.yaml"), inputs=described, launches="policy")
+    assert submit().strip() in server.state.runs
+
+
 def test_a_dry_run_asks_nobody_and_prints_what_differs(monkeypatch):
     monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
     shown = submit("--dry-run", "--set", "critic.epochs=7", "--dataset-rev", "v3").splitlines()

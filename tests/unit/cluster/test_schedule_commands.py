@@ -8,8 +8,9 @@ import yaml
 
 from geartrain import operations
 from tests.fakes.bench import IMAGE
-from tests.fakes.console import fill, geartrain, write_schedule
+from tests.fakes.console import INPUTS, fill, geartrain, write_schedule
 from tests.fakes.kubeflow_server import KubeflowServer
+from tests.fakes.pipeline import write_pipeline
 
 ROOT = Path(__file__).parents[3]
 DIGEST = "registry.example.org/geartrain@sha256:" + "0" * 64
@@ -93,6 +94,16 @@ def test_a_schedule_describes_its_training_job(server):
     assert "drift: parameters" in schedule("plan")
 
 
+@pytest.mark.parametrize("command", [("plan",), ("apply",), ("render", "--argo", "--image", DIGEST)])
+def test_a_schedule_where_the_policy_needs_a_job_describes_it(server, command):
+    write_pipeline(Path("training.yaml"), inputs=INPUTS, launches="policy")
+    assert "in a schedule the key `cluster`" in schedule(*command, code=2)
+    assert not [line for line in server.seen if line.startswith("POST")]
+    Path("four.yaml").write_text(yaml.safe_dump({"image": IMAGE, "nodes": 4}))
+    write_schedule("0 0 2 * * *", cluster="../four.yaml")
+    assert "nightly" in schedule(*command)
+
+
 def test_a_folder_that_is_missing_says_where_schedules_lie(server):
     assert "Schedules lie in schedules/" in schedule("apply", "--schedules", "elsewhere", code=2)
 
@@ -120,13 +131,15 @@ def test_a_wrong_schedule_changes_nothing(server, changes, message):
 
 def test_argo_gets_the_same_schedule_with_all_that_it_needs(monkeypatch):
     monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
-    Path("four.yaml").write_text(yaml.safe_dump({"image": IMAGE, "nodes": 4}))
+    four = yaml.safe_dump({"image": IMAGE, "nodes": 4, "critic": {"cpu": "8"}})
+    Path("four.yaml").write_text(four)
     write_schedule("0 30 2 * * MON-FRI", dataset_rev="v3", cluster="../four.yaml")
     text = schedule("render", "--argo", "--image", DIGEST)
     assert text == schedule("render", "--argo", "--image", DIGEST, "nightly")
     files, workflow = yaml.safe_load_all(text)
     assert yaml.safe_load(files["data"]["params.yaml"])["policy"]["iterations"] == 2
     assert files["data"]["training.yaml"] == Path("training.yaml").read_text()
+    assert files["data"]["cluster.yaml"] == four
     spec = workflow["spec"]
     assert (spec["schedules"], spec["timezone"], spec["concurrencyPolicy"]) == (
         ["30 2 * * MON-FRI"],
@@ -146,7 +159,8 @@ def test_argo_gets_the_same_schedule_with_all_that_it_needs(monkeypatch):
         Path("files", name).write_text(content)
     arguments = [part.replace("/etc/geartrain", "files") for part in container["args"]]
     shown = geartrain("submit", "--dry-run", *arguments)
-    assert {"policy.iterations: 2 (default 30)", "cluster.nodes: 4 (default: none)"} <= set(shown.splitlines())
+    wanted = {"policy.iterations: 2 (default 30)", "cluster.nodes: 4 (default: none)"}
+    assert wanted | {'critic_cluster.cpu: "8" (default: none)'} <= set(shown.splitlines())
 
 
 def test_argo_is_refused_what_it_cannot_keep():

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from geartrain.cluster.section import ClusterSection, Request, parse_section, read_cluster
+from geartrain.cluster.section import ClusterSection, LoneSection, Request, parse_section
 from geartrain.errors import UserError
 from tests.fakes.bench import IMAGE
 
@@ -44,18 +44,11 @@ def test_what_cannot_be_is_named(changes, line):
     assert "hush" not in str(caught.value)
 
 
-def test_a_file_gives_what_it_says_and_no_default(tmp_path):
-    path = tmp_path / "cluster.yaml"
-    path.write_text(yaml.safe_dump({"image": IMAGE, "nodes": 2, "priority_class": None, "run_seconds": 60}))
-    assert read_cluster(path) == {"image": IMAGE, "nodes": 2, "run_seconds": 60}
-    path.write_text(yaml.safe_dump({"image": IMAGE, "queue": None}))  # Kubeflow takes no null, and a default waits
-    assert read_cluster(path) == {"image": IMAGE, "queue": ""}
-    assert parse_section(ClusterSection, read_cluster(path), source="cluster").queue == ""
-    path.write_text("nodes: 2\n")
-    with pytest.raises(UserError, match=r"cluster.yaml: 1 problem\(s\)\n  image: is missing"):
-        read_cluster(path)
-    with pytest.raises(UserError, match=r"nowhere.yaml: no such file. It holds what the training job asks for"):
-        read_cluster(tmp_path / "nowhere.yaml")
+@pytest.mark.parametrize("changes", [{"nodes": 2}, {"processes_per_node": 2}, {"gpus": 1}])
+def test_a_stage_that_runs_alone_gets_one_process_and_no_gpu(changes):
+    assert parse_section(LoneSection, {"image": IMAGE, "cpu": "8"}, source="cluster").cpu == "8"
+    with pytest.raises(UserError, match="runs in one process, on CPUs: nodes 1, processes_per_node 1, gpus 0"):
+        parse_section(LoneSection, {"image": IMAGE, **changes}, source="cluster")
 
 
 def test_every_setting_says_what_it_does():
