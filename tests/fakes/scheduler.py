@@ -97,15 +97,18 @@ class Direct:
         broken = self._left == 0
         if self._left is not None:
             self._left -= 1
-        if broken and not self._done:
-            raise self._error
-        answer = self._call(name, effect)
-        if not self.meddled:
-            on = Counter(owner_of(item) for item in self.all() if item.enabled)
-            assert not on or max(on.values()) == 1, "two schedules of one name are on"
-        if broken:
-            raise self._error
-        return answer
+        try:
+            return self._breaking(effect) if broken else self._call(name, effect)
+        finally:
+            if not self.meddled:
+                on = Counter(owner_of(item) for item in self.all() if item.enabled)
+                assert not on or max(on.values()) == 1, "two schedules of one name are on"
+
+    def _breaking(self, effect):
+        """Fail, before or after it took effect."""
+        if self._done:
+            self._call("", effect)
+        raise self._error
 
     def _call(self, _name, effect):
         try:

@@ -190,7 +190,7 @@ class SimulatedCluster:
         if step == "kill":
             raise KilledError
         if step == "trouble":
-            raise ServerFaultError("HTTP 500")
+            self._fail(step, work)
         if step == "stop":
             self.stopping = True
         if step.startswith("launch"):
@@ -198,14 +198,20 @@ class SimulatedCluster:
         if step in HAPPENINGS:
             for job in self.world.live():
                 self.world.happen(step, job)
-        answer = work()
-        # what a server answers does not change afterwards
-        answer = _copy(answer)
         if step == "lost":
-            raise NoAnswerError("no answer in time")
+            self._fail(step, work)
+        # what a server answers does not change afterwards
+        answer = _copy(work())
         if step == "kill after":
             raise KilledError
         return answer
+
+    def _fail(self, step: str, work: Callable[[], Any]) -> None:
+        """Fail as the script says: without doing anything, or with the answer lost."""
+        if step == "trouble":
+            raise ServerFaultError("HTTP 500")
+        work()
+        raise NoAnswerError("no answer in time")
 
 
 def _copy(value: Any) -> Any:

@@ -5,20 +5,26 @@ and its output whole; a live job is never lost, the next launcher adopts it; sus
 within its budget.
 """
 
+from collections.abc import Sequence
 from itertools import chain, cycle, repeat
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from geartrain.cluster import api
+from geartrain.cluster.api import Kubernetes
 from geartrain.cluster.budgets import Budgets
 from geartrain.cluster.launcher import Outcome, Watch, launch
 from geartrain.cluster.phase import Phase, hash_of, is_live, observe, uid_of
 from geartrain.cluster.trainjob import TrainingJob, manifest
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_QUEUE, EXIT_USER, UserError
 from tests.fakes.simulated_cluster import KilledError, SimulatedCluster, World
+from tests.fakes.simulated_http import ClusterOverHttp, WorldServer
 
 POLL, QUEUE = 15.0, 600.0
 WATCH = Watch(Budgets(QUEUE, start_seconds=300, run_seconds=3600), poll_seconds=POLL, errors=2)
@@ -54,17 +60,21 @@ class Launchers(RuleBasedStateMachine):
     def begin(self) -> None:
         self.world = World()
 
+    def cluster(self, script: Sequence[str], **options: Any) -> SimulatedCluster:
+        """The world as one launcher sees it."""
+        return SimulatedCluster(self.world, script, **options)
+
     @rule(which=SPECS, seed=SEEDS)
     def a_launcher_comes(self, which: str, seed: int) -> None:
         dice = Random(seed)
         script = dice.choices(FIRST, k=3) + dice.choices((*WORLD, *CALLS, *MEETINGS), k=dice.randint(5, 40))
         self.short = dice.choices(SHORT, k=dice.randint(2, 8))
         note(f"a launcher: {' '.join(script)}; whom it meets: {' '.join(self.short)}")
-        self._launch(which, SimulatedCluster(self.world, script, others=self._another))
+        self._launch(which, self.cluster(script, others=self._another))
 
     def _another(self, step: str) -> None:
         """A second launcher, between two calls of the first; it ends by being killed at the latest."""
-        self._launch(step.split()[1], SimulatedCluster(self.world, [*self.short, "kill"]))
+        self._launch(step.split()[1], self.cluster([*self.short, "kill"]))
 
     @rule(what=st.sampled_from(WORLD[:-1]), pick=st.integers(0, 9))
     @precondition(lambda self: self.world.live())
@@ -87,7 +97,7 @@ class Launchers(RuleBasedStateMachine):
         live = [uid_of(job) for job in self._of(which) if is_live(job)]
         before = self.world.made
         undisturbed = cycle(["ok", "ok", "ok", "admit", "run", "ok", "complete"])
-        cluster = SimulatedCluster(self.world, [], otherwise=undisturbed)
+        cluster = self.cluster([], otherwise=undisturbed)
         waited = {uid: self.world.suspended_seconds[uid] for uid in live}
         outcome = self._launch(which, cluster)
         assert outcome is not None
@@ -107,7 +117,7 @@ class Launchers(RuleBasedStateMachine):
             del self.world.jobs[job["metadata"]["name"]]
         rounds = chain.from_iterable([*["quiet"] * wait, "admit", "run", "suspend"] for wait in waits)
         polls = chain(rounds, ["admit", "run", "complete"], repeat("ok"))
-        outcome = self._launch(which, SimulatedCluster(self.world, ["ok", "ok"], otherwise=polls))
+        outcome = self._launch(which, self.cluster(["ok", "ok"], otherwise=polls))
         assert outcome is not None
         assert (outcome.exit_code, outcome.suspends) == (0, len(waits)), outcome.reason
 
@@ -153,3 +163,35 @@ Launchers.TestCase.settings = settings(
     derandomize=True, database=None, deadline=None, max_examples=240, stateful_step_count=16
 )
 TestLaunchers = Launchers.TestCase
+
+
+class LaunchersOverHttp(Launchers):
+    """The same, through the real client and an HTTP server that answers as a cluster's does."""
+
+    server: WorldServer
+    client: Kubernetes
+
+    @initialize()
+    def begin(self) -> None:
+        super().begin()
+        self.server.show(self.world)
+
+    def cluster(self, script: Sequence[str], **options: Any) -> SimulatedCluster:
+        return ClusterOverHttp(self.client, self.server, script, **options)
+
+    @invariant()
+    def the_server_saw_nothing_that_must_not_be(self) -> None:
+        assert self.server.broken == []
+
+
+def test_the_promises_hold_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with WorldServer() as server:
+        LaunchersOverHttp.server = server
+        LaunchersOverHttp.client = api.connect(kubeconfig=str(server.write_kubeconfig(tmp_path / "kubeconfig")))
+        machine = LaunchersOverHttp.TestCase
+        machine.settings = settings(Launchers.TestCase.settings, max_examples=12, stateful_step_count=12)
+        machine().runTest()
+        LaunchersOverHttp.client._api.rest_client.pool_manager.clear()
+    assert len(server.requests) > 1000
+    assert {"GET", "POST"} == {request.method for request in server.requests}

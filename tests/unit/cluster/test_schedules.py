@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from geartrain.cluster.cron import parse_cron
+from geartrain.cluster.kubeflow import Kubeflow
 from geartrain.cluster.package import read_package
 from geartrain.cluster.records import UnavailableError
 from geartrain.cluster.schedule_file import Schedule
 from geartrain.cluster.schedules import Wanted, apply, facts, make_plan, owner_of
+from tests.fakes.kubeflow_server import KubeflowServer
 from tests.fakes.pipeline import write_pipeline
 from tests.fakes.scheduler import CrashError, Direct
+from tests.fakes.simulated_http import SchedulerOverHttp
 
 CRONS = ("0 0 2 * * *", "0 30 4 * * SUN")
 NAMES = ("nightly", "weekly")
@@ -173,10 +176,13 @@ class Reconciling(RuleBasedStateMachine):
 
     @initialize()
     def begin(self):
-        self.server = Direct(self.packages)
+        self.server = self.scheduler()
         settings = {"cron": CRONS[0], "seed": 1, "enabled": True, "package": 0}
         self.git = {name: {"name": name, **settings} for name in NAMES}
         self.platform = "2.17.1"
+
+    def scheduler(self):
+        return Direct(self.packages)
 
     def goals(self):
         return [wanted(self.server, platform=self.platform, **settings) for settings in self.git.values()]
@@ -253,3 +259,27 @@ def test_no_order_of_edits_crashes_and_runs_breaks_a_promise(packages):
         max_examples=100, stateful_step_count=30, deadline=None, derandomize=True, database=None
     )
     machine().runTest()
+
+
+class ReconcilingOverHttp(Reconciling):
+    """The same through Kubeflow's own client and an HTTP server, which is busy at times."""
+
+    http = client = None
+
+    def scheduler(self):
+        return SchedulerOverHttp(self.packages, self.http, self.client)
+
+    @rule(pattern=st.sampled_from(["GET", "POST .*:", "DELETE"]), status=st.sampled_from([429, 500, 503]))
+    def the_server_is_busy(self, pattern, status):
+        self.server.busy(pattern, status, times=2)
+
+
+def test_the_promises_hold_over_http(packages):
+    with KubeflowServer() as http:
+        ReconcilingOverHttp.packages, ReconcilingOverHttp.http = packages, http
+        ReconcilingOverHttp.client = Kubeflow(http.url, sleep=lambda _: None)
+        machine = ReconcilingOverHttp.TestCase
+        machine.settings = settings(Reconciling.TestCase.settings, max_examples=12, stateful_step_count=20)
+        machine().runTest()
+    assert len(http.seen) > 500
+    assert {line.split()[0] for line in http.seen} == {"GET", "POST", "DELETE"}
