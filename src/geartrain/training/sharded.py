@@ -171,12 +171,10 @@ class ShardedEngine:
         mine = {"world": self._ranks.size, "zero": self._section.zero}
         theirs = {name: state.get(name) for name in mine}
         if theirs != mine:
-            shards = folder / SHARDS / str(state["shards"])
             raise UserError(
                 f"{folder}: the checkpoint is of {theirs['world']} rank(s) under ZeRO {theirs['zero']}, this run has "
                 f"{mine['world']} under ZeRO {mine['zero']}. Go on with as many ranks and policy.sharding.zero as they "
-                "were; or move the folder away to start the stage anew; or convert the optimiser's state with "
-                f"`python -m deepspeed.checkpoint.ds_to_universal --input_folder {shards}`."
+                "were, or move the folder away to start the stage anew."
             )
         self._engine.load_checkpoint(str(folder / SHARDS), tag=state["shards"])
         self.steps = int(state["steps"])
