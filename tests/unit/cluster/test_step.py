@@ -186,6 +186,22 @@ def test_what_cluster_says_overrides_the_task() -> None:
     assert step.with_task_config({"nodes": 2}, nothing) == step.with_task_config({"nodes": 2}, None) == {"nodes": 2}
 
 
+def test_a_run_decides_whether_a_stage_is_launched(
+    output: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = (run, RECORD, {}, output, Numbers(), MARKS)
+    step.run_or_launch(*given, cluster={}, task_config=None)
+    assert verify(Path(output.path)).stage == "promotion"
+    monkeypatch.setenv("GEARTRAIN_RUN_ID", "run-1")
+    with pytest.raises(SystemExit, match="2"):
+        step.run_or_launch(*given, cluster={"image": "x:latest"}, task_config=None)
+    assert "cluster settings of stage promotion: 1 problem(s)\n  image: carries no digest" in capsys.readouterr().err
+    monkeypatch.setenv("GEARTRAIN_LAUNCH_ONLY", "1")
+    with pytest.raises(SystemExit, match="2"):
+        step.run_or_launch(*given, cluster={}, task_config=None)
+    assert "its own pod is too small" in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_a_launcher_s_pod_runs_no_stage(output: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     step.require_room("policy")
     monkeypatch.setenv("GEARTRAIN_LAUNCH_ONLY", "1")
