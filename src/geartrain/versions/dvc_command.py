@@ -55,9 +55,9 @@ def transfer_arguments(
     return [verb, "--no-run-cache", *options, "--", *targets]
 
 
-def ask(arguments: Sequence[str], *, folder: Path) -> Any:
-    """Return what a command of DVC answers with `--json`. Raises as `call`."""
-    return json.loads(call([*arguments, "--json"], folder=folder) or "{}")
+def ask(arguments: Sequence[str], *places: str, folder: Path) -> Any:
+    """Return what a command of DVC, with options, answers about places with `--json`. Raises as `call`."""
+    return json.loads(call([*arguments, "--json", *(["--", *places] if places else [])], folder=folder) or "{}")
 
 
 def call(arguments: Sequence[str], *, folder: Path) -> str:

@@ -118,7 +118,8 @@ def get(source: Source, target: Path, *, folder: Path) -> Fetched:
 
 def _find(source: Source, folder: Path) -> tuple[str, dict[str, str]]:
     """Return the path that is meant, and path -> md5 of all files that DVC tracks at the revision."""
-    listed = dvc_command.ask(["list", "--recursive", "--dvc-only", *_revision(source), source.project], folder=folder)
+    options = ["list", "--recursive", "--dvc-only", *_revision(source)]
+    listed = dvc_command.ask(options, source.project, folder=folder)
     files = {entry["path"]: str(entry.get("md5") or "") for entry in listed if entry.get("isout")}
     local = Path(source.project)
     if not source.revision and (local / ".dvc").is_dir():
@@ -131,7 +132,7 @@ def _folders(name: str) -> list[str]:
 
 
 def _revision(source: Source) -> list[str]:
-    return ["--rev", source.revision] if source.revision else []
+    return [f"--rev={source.revision}"] if source.revision else []
 
 
 def _commit(source: Source) -> str:
@@ -143,5 +144,5 @@ def _commit(source: Source) -> str:
 
     if Path(source.project).exists():
         return git("-C", source.project, "rev-parse", "--verify", "--quiet", f"{source.revision or 'HEAD'}^{{commit}}")
-    listed = git("ls-remote", source.project, source.revision or "HEAD", f"{source.revision}^{{}}").splitlines()
+    listed = git("ls-remote", "--", source.project, source.revision or "HEAD", f"{source.revision}^{{}}").splitlines()
     return listed[-1].split()[0] if listed else source.revision

@@ -11,6 +11,8 @@ from geartrain.errors import UserError
 from geartrain.stages.stage import FOLDERS
 
 LOCK, POINTER = "dvc.lock", ".dvc"
+MOST_NAMES = 20
+"""So many names are listed where one was not found."""
 _PASSED_BY = frozenset({"runs", "build", "node_modules", "__pycache__"})
 
 
@@ -61,7 +63,8 @@ def find_path(name: str, paths: Sequence[str]) -> str:
     if len(found) == 1:
         return found[0]
     problem = f"{name} may mean {' or '.join(found)}" if found else f"no data set or model {name!r}"
-    raise UserError(f"{problem}; there is {', '.join(paths) or 'nothing'}")
+    shown = [*paths[:MOST_NAMES], *(["…"] if len(paths) > MOST_NAMES else [])]
+    raise UserError(f"{problem}; there is {', '.join(shown) or 'nothing'}")
 
 
 def _from_lock(project: Path) -> Iterator[Tracked]:
