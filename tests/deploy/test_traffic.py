@@ -78,11 +78,13 @@ def test_steps_reach_both_apis_and_the_records(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_reaper_reaches_both_apis_only(name: str) -> None:
+def test_reaper_reaches_both_apis_and_the_store_of_lineage_only(name: str) -> None:
     policies, reaper = _policies(name), _reaper(name)
     assert reaches(policies, reaper, API_SERVER, 6443)
     assert reaches(policies, reaper, PIPELINES, 8888)
-    for target, port in ((PIPELINES, 8887), (RECORDS, 8080), (BUCKET, 443), (_trainer(name), METRICS)):
+    own, other = ((KFP_STORE, 8333), (BUCKET, 443))[:: 1 if name == "dev" else -1]
+    assert reaches(policies, reaper, *own)
+    for target, port in ((PIPELINES, 8887), (RECORDS, 8080), other, (_trainer(name), METRICS)):
         assert not reaches(policies, reaper, target, port)
 
 

@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from geartrain.lineage.graph import Graph, Node
 
-WIDTH, HEIGHT = {"artifact": 132, "run": 112}, {"artifact": 46, "run": 34}
-COLUMN, ROW, LANE, MARGIN = 44, 18, 8, 4
+WIDTH, HEIGHT = {"artifact": 124, "run": 108}, {"artifact": 46, "run": 34}
+COLUMN, ROW, LANE, MARGIN = 32, 16, 6, 4
 """Room between columns and between rows; height of an arrow that passes a column; room around all of it."""
 MOST = 150
 """Nodes of a drawing that a person can read."""
@@ -45,8 +45,9 @@ def draw(graph: Graph, *, label: str = "What was made from what") -> Markup:
         '<svg class="graph flow" role="img" aria-label="{label}" viewBox="0 0 {width:g} {height:g}" '
         'style="min-width: {least:g}px; max-width: {most:g}px">{edges}{boxes}</svg>'
     ).format(
-        label=label, width=x - COLUMN + MARGIN, height=max(tall, default=0) + 2 * MARGIN, least=min(x, 900 + x / 4),
-        most=1.4 * x, edges=Markup("").join(edges), boxes=Markup("").join(boxes),
+        label=label, width=x - COLUMN + MARGIN, height=max(tall, default=0) + 2 * MARGIN,
+        least=min(x - COLUMN + MARGIN, 960.0), most=x - COLUMN + MARGIN,
+        edges=Markup("").join(edges), boxes=Markup("").join(boxes),
     )  # fmt: skip
 
 
@@ -138,11 +139,11 @@ def _box(node: Node, place: Point, maker: Node | None, *, root: bool) -> Markup:
     (x, y), width, height = place, WIDTH[node.kind], HEIGHT[node.kind]
     kind = f"run {_STATES.get(node.state, '')}" if node.kind == "run" else f"{node.type}{' promoted' * node.promoted}"
     second = _STATES.get(node.state, node.digest[:12])
-    lines = [shorten(node.name, 15 if node.kind == "artifact" else 13), *([second] if second else [])]
+    lines = [shorten(node.name, 14 if node.kind == "artifact" else 12), *([second] if second else [])]
     heights = (0.43, 0.8) if second else (0.62,)
     texts = [
         Markup('<text{} x="{:g}" y="{:g}">{}</text>').format(
-            Markup("") if row else _NAME, x + 11, y + share * height, line
+            Markup("") if row else _NAME, x + 10, y + share * height, line
         )
         for row, (share, line) in enumerate(zip(heights, lines, strict=True))
     ]

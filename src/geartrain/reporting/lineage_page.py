@@ -106,8 +106,9 @@ def _part(way: str, graph: Graph) -> dict[str, Any]:
     words = ", ".join(f"{number} {kind}{'s' * (number != 1)}" for kind, number in sorted(kinds.items()))
     more = max(0, len(graph) - MOST)
     return {
-        "title": WORDS[way], "words": f"{words}.", "drawing": draw(graph, label=WORDS[way]),
-        "nodes": list(graph), "drawn": len(graph) - more, "more": more,
+        "title": WORDS[way],
+        "words": f"{words}." if len(graph) > len(graph.roots) else "Nothing, as far as this lineage knows.",
+        "drawing": draw(graph, label=WORDS[way]), "nodes": list(graph), "drawn": len(graph) - more, "more": more,
     }  # fmt: skip
 
 

@@ -25,14 +25,14 @@ def test_artifacts_are_found_in_the_folders_of_the_stages(tmp_path):
 def test_times_are_of_the_run_that_made_the_artifact(tmp_path):
     root = workspace.build(tmp_path / "run", stages=("tasks",))
     stale = {"resources": {"seconds": 999.0}}
-    workspace.log(root, "COMPLETE", "tasks", {"tasks": "f" * 64}, stale)
+    workspace.log(root, "COMPLETE", "tasks", outputs={"tasks": "f" * 64}, facets=stale)
     assert gather(root).resources["tasks"]["seconds"] == workspace.SECONDS["tasks"]
 
 
 def test_a_failure_is_forgotten_once_the_stage_has_finished(tmp_path):
     root = workspace.build(tmp_path / "run", stages=("tasks",), failed="collect")
     assert set(gather(root).failures) == {"collect"}
-    workspace.log(root, "COMPLETE", "collect", {"collect": "a" * 64}, {})
+    workspace.log(root, "COMPLETE", "collect", outputs={"collect": "a" * 64})
     assert gather(root).failures == {}
 
 
