@@ -112,12 +112,11 @@ def _open(directory: Path, settings: Path | None) -> "Store":
     if not directory.is_dir():
         raise UserError(f"--dir {directory}: no such folder")
     os.chdir(directory)
-    from geartrain.features.collected import TABLES
     from geartrain.features.store import open_store
-    from geartrain.features.tables import gather
+    from geartrain.features.tables import FOLDER, gather
     from geartrain.stages.stage import FOLDERS
 
-    sources = [FOLDERS[stage] / TABLES for stage in ("preferences", "policy")]
+    sources = [FOLDERS[stage] / FOLDER for stage in ("preferences", "policy")]
     if not any(source.is_dir() for source in sources):
         raise UserError(f"{FOLDERS['preferences']}: no features yet. `geartrain run --until preferences` makes them.")
     gather(sources, _home() / "tables")

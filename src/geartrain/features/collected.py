@@ -13,15 +13,11 @@ from geartrain.datasets.preferences import Pair
 from geartrain.environments.environment import Task
 from geartrain.features.clock import COLLECTED
 from geartrain.features.definitions import TABLES_FOLDER, find_definitions
-from geartrain.features.frames import Frame, write_frame
+from geartrain.features.frames import CRITIC, FRAMES, REWARD_MODEL, SAMPLER, Frame, write_frame
 from geartrain.features.history import History
 from geartrain.features.statistics import Played
-from geartrain.features.tables import EVENT, TIME, gather
+from geartrain.features.tables import EVENT, FOLDER, TIME, gather
 from geartrain.trajectory import Trajectory
-
-TABLES, FRAMES = Path("features"), Path("frames")
-"""Folders of the `preferences` artifact; `TABLES` is one of `policy` too."""
-SAMPLER, REWARD_MODEL, CRITIC = "sampler_v1", "rlar_v1", "critic_v1"
 
 
 def remember(episodes: Sequence[Played], pairs: Sequence[Pair]) -> History:
@@ -82,9 +78,9 @@ def write_features(
     from geartrain.features.store import private_store  # loads feast
 
     _, digest = find_definitions()
-    history.write(output / TABLES, known_from)
+    history.write(output / FOLDER, known_from)
     shutil.rmtree(work, ignore_errors=True)  # a killed run may have left half a registry
-    counts = gather([output / TABLES], work / TABLES_FOLDER)
+    counts = gather([output / FOLDER], work / TABLES_FOLDER)
     store = private_store(work)
     for service, columns in rows.items():
         table = pa.table(dict(columns))

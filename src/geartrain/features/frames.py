@@ -18,6 +18,10 @@ import pyarrow.parquet as pq
 from geartrain.features.errors import FrameError
 from geartrain.features.headroom import Floats
 
+FRAMES = Path("frames")
+"""Folder of frames in the `preferences` artifact."""
+SAMPLER, REWARD_MODEL, CRITIC = "sampler_v1", "rlar_v1", "critic_v1"
+"""The feature service of each consumer."""
 _MARK = b"geartrain"
 
 

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 
 from geartrain.features.errors import NaiveTimeError, TableError
 
+FOLDER = Path("features")
+"""Folder of tables in the artifacts `preferences` and `policy`."""
 EVENT, CREATED = "event_timestamp", "created_timestamp"
 TIME = pa.timestamp("us", tz="UTC")
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]

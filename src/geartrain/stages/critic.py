@@ -6,8 +6,7 @@ from typing import Any
 
 from geartrain.artifacts import write_atomically, write_json
 from geartrain.config import CriticSection
-from geartrain.features.collected import CRITIC, FRAMES
-from geartrain.features.frames import headroom_weights, read_frame, require_rows
+from geartrain.features.frames import CRITIC, FRAMES, headroom_weights, read_frame, require_rows
 from geartrain.models.backbone import Policy, load_policy
 from geartrain.models.heads import save_head
 from geartrain.progress import track

@@ -17,10 +17,10 @@ from geartrain.environments import load_environment
 from geartrain.environments.environment import Environment, Task
 from geartrain.errors import UserError
 from geartrain.features import clock, headroom
-from geartrain.features.collected import FRAMES, SAMPLER, TABLES
-from geartrain.features.frames import Frame, read_frame, require_rows
+from geartrain.features.frames import FRAMES, SAMPLER, Frame, read_frame, require_rows
 from geartrain.features.history import History
 from geartrain.features.statistics import played
+from geartrain.features.tables import FOLDER
 from geartrain.models.backbone import Policy, load_policy, save_policy
 from geartrain.models.chat import ChatFormat
 from geartrain.preemption import leave_if_asked
@@ -64,7 +64,7 @@ def run(job: Job) -> Metrics:
         world = _world(job, policy, players, frame)
         metrics = _train(job, world, policy, _assigner(job, policy))
     if job.ranks.leads:
-        world.history.write(job.outputs["policy"] / TABLES, frame.as_of)
+        world.history.write(job.outputs["policy"] / FOLDER, frame.as_of)
     return {**metrics, "frame": frame.told()}
 
 

@@ -8,8 +8,7 @@ from geartrain import progress
 from geartrain.artifacts import write_atomically
 from geartrain.datasets.preferences import read_pairs
 from geartrain.errors import UserError
-from geartrain.features.collected import FRAMES, REWARD_MODEL
-from geartrain.features.frames import Frame, headroom_weights, read_frame, require_rows
+from geartrain.features.frames import FRAMES, REWARD_MODEL, Frame, headroom_weights, read_frame, require_rows
 from geartrain.models.backbone import load_encoder
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
 from geartrain.stages.stage import Job, Metrics, stage

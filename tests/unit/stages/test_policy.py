@@ -18,12 +18,12 @@ from geartrain.datasets.task_sets import read_tasks, write_tasks
 from geartrain.environments.twophase import TwoPhaseEnvironment
 from geartrain.errors import UserError
 from geartrain.features import headroom
-from geartrain.features.clock import time_of
-from geartrain.features.collected import COLLECTED, CRITIC, SAMPLER, TABLES, remember, spines, write_features
-from geartrain.features.frames import read_frame
+from geartrain.features.clock import COLLECTED, time_of
+from geartrain.features.collected import remember, spines, write_features
+from geartrain.features.frames import CRITIC, FRAMES, SAMPLER, read_frame
 from geartrain.features.statistics import played as remembered
 from geartrain.features.store import private_store
-from geartrain.features.tables import EVENT, TIME, gather, path_of, read_table
+from geartrain.features.tables import EVENT, FOLDER, TIME, gather, path_of, read_table
 from geartrain.models.backbone import load_policy, save_policy
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.seeds import seed_of
@@ -217,7 +217,7 @@ def test_a_run_killed_twice_publishes_the_same_bytes(made, workspace, monkeypatc
 
 def _drawn(folder, iteration):
     """Return the tasks that an iteration has played, by the tables that the stage wrote."""
-    table = read_table(path_of(folder / TABLES, "task_history"))
+    table = read_table(path_of(folder / FOLDER, "task_history"))
     rows = table.filter(pc.equal(table.column(EVENT), pa.scalar(time_of(KNOWN, iteration + 1), TIME)))
     return sorted(rows.column("task_id").to_pylist())
 
@@ -227,7 +227,7 @@ def test_tasks_are_drawn_by_what_feast_says_was_known_when_each_iteration_began(
     _critic(made, workspace / "critic")
     _policy(made, workspace / "critic", workspace / "policy", task_sampling="headroom")
     config, tasks = make_config(), read_tasks(made["tasks"], "train")
-    folders = [made["preferences"] / TABLES, workspace / "policy" / TABLES]
+    folders = [made["preferences"] / FOLDER, workspace / "policy" / FOLDER]
     gather(folders, workspace / "features/tables")
     store = private_store(workspace / "features")
     keys = {"task_id": [t.task_id for t in tasks], "family": [t.family for t in tasks]}
@@ -244,7 +244,7 @@ def test_how_tasks_are_drawn_is_a_choice_and_the_frame_is_told(made, workspace):
     _critic(made, workspace / "critic")
     for sampling in ("uniform", "headroom"):
         metrics = _policy(made, workspace / "critic", workspace / sampling, task_sampling=sampling)
-        assert metrics["frame"] == read_frame(made["preferences"] / "frames", SAMPLER).told()
+        assert metrics["frame"] == read_frame(made["preferences"] / FRAMES, SAMPLER).told()
     drawn = [[_drawn(workspace / name, k) for k in range(4)] for name in ("uniform", "headroom")]
     assert drawn[0] != drawn[1]
     assert all(len(tasks) == 3 for tasks in drawn[0] + drawn[1])
