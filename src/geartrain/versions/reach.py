@@ -33,7 +33,7 @@ def reached_by(digest: str, project: Path, home: Path) -> list[Reached]:
         project: whose artifacts are asked, and those of its `runs/`.
         home: below it lies the lineage, which knows of models whose folders are gone as well.
     """
-    found = {}
+    found: list[Reached] = []
     for folder in _artifacts(project):
         try:
             manifest = read_manifest(folder)
@@ -42,10 +42,11 @@ def reached_by(digest: str, project: Path, home: Path) -> list[Reached]:
         if digest in origins(manifest):
             place = folder.relative_to(project)
             model = place.parent.name == "models"
-            found[manifest.stage, manifest.digest] = Reached(manifest.stage, manifest.digest, place.as_posix(), model)
-    for node in _in_lineage(digest, home):
-        found.setdefault((node.name, node.digest), Reached(node.name, node.digest, "lineage", True))
-    return sorted(found.values(), key=lambda one: (not one.model, one.name, one.place))
+            found.append(Reached(manifest.stage, manifest.digest, place.as_posix(), model))
+    here = {one.digest for one in found}
+    beyond = [node for node in _in_lineage(digest, home) if node.digest not in here]
+    found += [Reached(node.name, node.digest, "lineage", True) for node in beyond]
+    return sorted(found, key=lambda one: (not one.model, one.name, one.place))
 
 
 def _in_lineage(digest: str, home: Path) -> list[Node]:

@@ -1,6 +1,7 @@
 """`geartrain data withdraw`: a tombstone, the list of what was reached, and everything that heeds it afterwards."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,16 @@ def test_what_cannot_be_withdrawn_says_why(target: str, said: str, project: Path
     with pytest.raises(UserError, match=said):
         withdraw(project, str(project / target))
     assert not (project / "data/withdrawn").exists()
+
+
+def test_every_copy_of_what_it_reached_is_listed(project: Path) -> None:
+    shutil.copytree(project / "models/policy", project / "runs/copy/models/policy")
+    told = withdraw(project, str(project / "data/rollouts")).splitlines()
+    assert [line.split()[-1] for line in told[2:]] == [
+        "models/policy",
+        "runs/copy/models/policy",
+        "runs/other/models/policy",
+    ]
 
 
 def test_a_reason_is_asked_for(project: Path) -> None:
