@@ -100,6 +100,8 @@ def test_a_step_returns_metrics_and_place_of_what_the_pods_published(step, tmp_p
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 1)
     assert {entry["name"]: entry["value"] for entry in trainer["env"]} == {
         "GEARTRAIN_HOME": f"/work/{RUN}/policy",
+        "GEARTRAIN_IMAGE_DIGEST": IMAGE.rpartition("@")[2],
+        "GEARTRAIN_RUN_ID": RUN,
         "OMP_NUM_THREADS": "2",
     }
     assert request_of(job).inputs == inputs
@@ -237,7 +239,7 @@ def test_a_long_request_goes_through_the_store(step, tmp_path, store):
         ({"record": {"policy": {"iteration": 3}}}, "stage policy: 1 problem.*did you mean 'iterations'"),
         (
             {"stage": "critic", "inputs": {}, "cluster": {"nodes": 1}},
-            r"stage critic reads \['collect', 'warm_start'\], not \[\]",
+            r"stage critic reads \['collect', 'preferences', 'warm_start'\], not \[\]",
         ),
         ({"stage": "critic", "record": {}}, "cluster settings of stage critic.*runs in one process, on CPUs"),
         ({"stage": "critic", "record": {}, "cluster": {"nodes": 1, "gpus": 1}}, "one process, on CPUs.*gpus 0"),
