@@ -7,8 +7,9 @@ from kfp import dsl, kubernetes
 from components.sites import SITE, Site
 from geartrain.cluster import naming
 from geartrain.cluster.conclusion import ENDPOINT
-from geartrain.cluster.jobs import JOBS, LAUNCH_ONLY
+from geartrain.cluster.jobs import JOBS
 from geartrain.cluster.owner import POD, POD_UID
+from geartrain.cluster.step import LAUNCH_ONLY
 from geartrain.lineage.origin import NAMESPACE, RUN_ID
 
 NOBODY = 65532

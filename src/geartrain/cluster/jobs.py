@@ -11,8 +11,6 @@ from geartrain.errors import UserError
 JOBS = {"policy": "cluster", "reward_model": "reward_model_cluster", "critic": "critic_cluster"}
 """Stage that a job may train -> the pipeline's parameter that describes it; empty trains in the step's own pod. One
 parameter each: the critic is not trained again because the policy got more nodes."""
-LAUNCH_ONLY = "GEARTRAIN_LAUNCH_ONLY"
-"""Variable that is set where the step's pod is too small to run the stage itself."""
 SIZES = frozenset({"nodes", "processes_per_node", "gpus", "cpu", "memory"})
 """Settings of the policy's job that the other jobs do not take over."""
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from geartrain.cluster.jobs import JOBS, LAUNCH_ONLY
+from geartrain.cluster.jobs import JOBS
+from geartrain.cluster.step import LAUNCH_ONLY
 from geartrain.errors import UserError
 
 SHORT = 12
@@ -31,7 +32,7 @@ class Package:
     """Parameter: its `parameterType`, and `defaultValue` or `isOptional` where the pipeline gives one."""
 
     launching: Mapping[str, str] = field(default_factory=dict)
-    """Stage -> parameter, of the steps that can only launch a job (`jobs.LAUNCH_ONLY`)."""
+    """Stage -> parameter, of the steps that can only launch a job (`step.LAUNCH_ONLY`)."""
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -16,13 +16,14 @@ from typing import Any, Protocol
 
 from geartrain import preemption
 from geartrain.artifacts import read_manifest, write_json
-from geartrain.cluster.jobs import LAUNCH_ONLY
 from geartrain.config import parse_config
 from geartrain.errors import EXIT_INFRASTRUCTURE, GeartrainError, UserError
 from geartrain.lineage.origin import IMAGE, RUN_ID
 from geartrain.metrics import flatten
 from geartrain.stages.stage import Metrics, home
 
+LAUNCH_ONLY = "GEARTRAIN_LAUNCH_ONLY"
+"""Variable that is set where the step's pod is too small to run the stage itself."""
 NOTE = "failure.json"
 """File in `home()`: how the last step that failed on this machine failed."""
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
