@@ -99,7 +99,9 @@ LABEL org.opencontainers.image.title="geartrain/python" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
-ENV DS_ACCELERATOR=cpu
+# the commit, for lineage and provenance: an image holds no git
+ENV GEARTRAIN_GIT_COMMIT="${REVISION}" \
+    DS_ACCELERATOR=cpu
 COPY --from=build-cpu /sbom/ /usr/share/sbom/
 COPY --from=build-cpu /opt/geartrain/ /opt/geartrain/
 
@@ -113,8 +115,10 @@ LABEL org.opencontainers.image.title="geartrain/train" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
-# asked of NVIDIA's container runtime, where the cluster has no device plug-in that says so itself
-ENV NVIDIA_VISIBLE_DEVICES=all \
+# the commit as above; the others are asked of NVIDIA's container runtime, where the cluster has no device plug-in that
+# says so itself
+ENV GEARTRAIN_GIT_COMMIT="${REVISION}" \
+    NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=build-gpu /sbom/ /usr/share/sbom/
 COPY --from=build-gpu /opt/geartrain/ /opt/geartrain/

@@ -1,4 +1,4 @@
-"""Kubeflow step `register`: publishes the record of a promoted model. Runs only if the gate let the model through."""
+"""Kubeflow step `register`: enters a promoted model in registries, publishes its record. Only if the gate passed it."""
 
 from kfp import dsl
 
@@ -14,7 +14,7 @@ def register(
     promotion: dsl.Input[dsl.Model],
     record: dsl.Output[dsl.Artifact],
 ) -> None:
-    """Check the promoted model against its manifest, and write its record as an artifact and to the log."""
+    """Check the model against its manifest, enter it in registries, write its record as an artifact and to the log."""
     import json
     from pathlib import Path
 

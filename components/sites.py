@@ -36,6 +36,14 @@ STORE = {
     )
 }
 """What an overlay may say of its store: where artifacts lie, where lineage events are copied to, under which name."""
+SIGNING = "geartrain-signing"
+"""Secret of the step that promotes, as files: `signing.key.pem` signs the model. Without it, models are not signed."""
+REGISTRIES = "geartrain-registries"
+"""ConfigMap and Secret of the step that registers; neither has to be there."""
+ADDRESSES = ("MLFLOW_TRACKING_URI", "GEARTRAIN_MODEL_REGISTRY")
+"""What the ConfigMap may say: where the registries are."""
+TOKENS = {"mlflow-token": "MLFLOW_TRACKING_TOKEN"}
+"""Key of the Secret -> variable."""
 SITES = {
     "dev": Site(
         secrets={"mlpipeline-minio-artifact": {"accesskey": "AWS_ACCESS_KEY_ID", "secretkey": "AWS_SECRET_ACCESS_KEY"}},

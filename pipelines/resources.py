@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 from kfp import dsl, kubernetes
 
-from components.sites import SITE, Site
+from components.sites import ADDRESSES, REGISTRIES, SIGNING, SITE, TOKENS, Site
 from geartrain.cluster import naming
 from geartrain.cluster.conclusion import ENDPOINT
 from geartrain.cluster.jobs import JOBS
 from geartrain.cluster.owner import POD, POD_UID
 from geartrain.cluster.step import LAUNCH_ONLY
 from geartrain.lineage.origin import NAMESPACE, RUN_ID
+from geartrain.supply.registration import LATER
+from geartrain.supply.signing import KEY
 
 NOBODY = 65532
 """User and group of the image; a number, for the kubelet cannot tell whether a user by name is root."""
@@ -66,7 +68,9 @@ VARIABLES = {
 }
 """Must be set before torch and tokenizers are loaded."""
 API = "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
-UNREACHABLE = {ENDPOINT: API, LAUNCH_ONLY: "1"}
+KEYS = "/etc/geartrain/signing"
+"""Where the step that promotes finds the Secret with the key; an empty folder if there is none."""
+UNREACHABLE = {ENDPOINT: API, LAUNCH_ONLY: "1", KEY: KEYS}
 """Make sense on a cluster only; `local` takes them away."""
 POD_VARIABLES = {"GEARTRAIN_HOME": WORK, **UNREACHABLE}
 """Make sense in a pod, or in a container, only."""
@@ -91,9 +95,21 @@ def sized(task: dsl.PipelineTask, site: Site = SITE) -> dsl.PipelineTask:
         kubernetes.use_field_path_as_env(task, variable, field)
     if name in NODES and site.launches:
         variables[LAUNCH_ONLY] = "1"
+    if name == "promotion":
+        variables |= {KEY: KEYS, LATER: "1"}
     for variable, value in variables.items():
         task.set_env_variable(variable, value)
+    _entrusted(task)
     return _housed(task, row, site)
+
+
+def _entrusted(task: dsl.PipelineTask) -> None:
+    """Give the key that signs to the step that promotes, what registries ask for to the step that registers."""
+    if task.name == "promotion":
+        kubernetes.use_secret_as_volume(task, SIGNING, KEYS, optional=True)
+    if task.name == "register":
+        kubernetes.use_config_map_as_env(task, REGISTRIES, {name: name for name in ADDRESSES}, optional=True)
+        kubernetes.use_secret_as_env(task, REGISTRIES, dict(TOKENS), optional=True)
 
 
 def _housed(task: dsl.PipelineTask, row: Resources, site: Site) -> dsl.PipelineTask:

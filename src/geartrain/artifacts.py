@@ -19,12 +19,15 @@ from typing import Any
 from geartrain.errors import InfrastructureError, UserError
 
 MANIFEST = "manifest.json"
+ATTESTATIONS = frozenset(["model.sig", "provenance.json", "provenance.sig", "sbom.cdx.json"])
+"""Files at the top of an artifact that say something of it once it is sealed (`geartrain.supply`). They are no part of
+its digest: two signatures of the same bytes differ, and so do the packages of two machines."""
 NOT_CODE_OF_A_RESULT = frozenset(
     [
         *("cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "processes.py", "progress.py"),
         *("cluster", "data_commands.py", "differences", "feature_commands.py", "lineage_commands.py", "operations.py"),
         *("places.py", "preemption.py", "reporting", "scheduling.py", "sources.py", "study", "versions"),
-        *("walkthrough.py", "withdrawals.py"),
+        *("model_commands.py", "supply", "walkthrough.py", "withdrawals.py"),
     ]
 )
 """Parts of the package that cannot change what a stage computes."""
@@ -105,11 +108,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def list_files(folder: Path) -> dict[str, str]:
-    """Return relative path -> sha256 of every file in a folder but the manifest."""
+    """Return relative path -> sha256 of every file in a folder but the manifest and the attestations."""
+    named = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {
-        path.relative_to(folder).as_posix(): file_sha256(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
+        name: file_sha256(path) for name, path in named.items() if path.name != MANIFEST and name not in ATTESTATIONS
     }
 
 

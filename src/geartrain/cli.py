@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from geartrain import data_commands, feature_commands, lineage_commands, operations, scheduling, upkeep
+from geartrain import data_commands, feature_commands, lineage_commands, model_commands, operations, scheduling, upkeep
 from geartrain.cluster import node_command
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, GeartrainError, UserError
 
@@ -26,12 +26,10 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show or check a configuration; starts nothing.")
 app.add_typer(config_app, name="config")
-app.add_typer(lineage_commands.app)
-app.add_typer(data_commands.app, name="data")
-app.add_typer(feature_commands.app, name="features")
-app.add_typer(operations.app)
-app.add_typer(upkeep.app)
-app.add_typer(node_command.app)
+for group, commands in {"data": data_commands, "features": feature_commands, "model": model_commands}.items():
+    app.add_typer(commands.app, name=group)
+for commands in (lineage_commands, operations, upkeep, node_command):
+    app.add_typer(commands.app)
 app.add_typer(scheduling.app, name="schedule", rich_help_panel=operations.PANEL)
 
 Workspace = Annotated[Path, typer.Option("--dir", help="The workspace: where params.yaml and the stages' folders lie.")]

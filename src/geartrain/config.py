@@ -223,6 +223,15 @@ class PromotionSection(Section):
     """Largest share of invalid calls in the candidate's test episodes."""
     max_zero_tool_share: Share = 0.05
     """Largest share of successes that used no tool (zero-tool collapse)."""
+    require_signature: bool = False
+    """Whether a model that cannot be signed is not promoted: the stage fails where `$GEARTRAIN_SIGNING_KEY` names no
+    key. False promotes it unsigned, and says so."""
+    model_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")] | None = None
+    """What the model is called in its card and in registries; None calls it geartrain-ENVIRONMENT."""
+    license: Annotated[str, Field(min_length=1)] = "apache-2.0"
+    """Licence of the weights as the card states it, in Hugging Face's words; with a pretrained model, that one's."""
+    registries: tuple[Literal["mlflow", "kubeflow"], ...] = ()
+    """Model registries that a promoted model is entered in; their addresses come from the environment."""
 
 
 class Config(Section):

@@ -5,7 +5,7 @@ fault of the infrastructure should be.
 """
 
 EXIT_USER = 2
-EXIT_DOUBT = 3  # of `geartrain lineage verify`: the lineage is not what it was
+EXIT_DOUBT = 3  # of `geartrain lineage verify` and `model verify`: it is not what it was
 EXIT_INFRASTRUCTURE = 75  # EX_TEMPFAIL of sysexits.h: "try again later"
 EXIT_QUEUE = 76  # a cluster's queue was too long: nothing is wrong, the place is missing
 
@@ -23,6 +23,12 @@ class UserError(GeartrainError):
     """Configuration or data that a person has to mend; retrying changes nothing."""
 
     exit_code = EXIT_USER
+
+
+class TamperedError(GeartrainError):
+    """What is there is not what was signed or recorded; somebody has to find out why before it is used."""
+
+    exit_code = EXIT_DOUBT
 
 
 class InfrastructureError(GeartrainError):

@@ -110,6 +110,11 @@ def test_last_layers_install_nothing(target: str, recipe: str) -> None:
 
 
 @pytest.mark.parametrize("target", FINAL)
+def test_an_image_knows_its_commit_itself(target: str, recipe: str) -> None:
+    assert 'GEARTRAIN_GIT_COMMIT="${REVISION}"' in _stage(recipe, target)
+
+
+@pytest.mark.parametrize("target", FINAL)
 def test_no_secret_is_built_in(target: str, recipe: str) -> None:
     assert not re.search(r"(?i)password|secret|token|credential|index_url", _stage(recipe, target))
 

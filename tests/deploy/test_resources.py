@@ -7,12 +7,15 @@ import yaml
 from kfp import dsl
 from kfp.compiler import Compiler
 
-from components.sites import SITES, Site, chosen
+from components.sites import REGISTRIES, SITES, Site, chosen
 from geartrain.cluster.jobs import JOBS
 from geartrain.errors import UserError
+from geartrain.supply.kubeflow_registry import ADDRESS as KUBEFLOW
+from geartrain.supply.mlflow_registry import ADDRESS as MLFLOW
+from geartrain.supply.signing import KEY, PRIVATE
 from pipelines.compiled import Compiled, Task, read_compiled
 from pipelines.lint import lint
-from pipelines.resources import NOBODY, NODES, TABLE, VARIABLES, sized
+from pipelines.resources import KEYS, NOBODY, NODES, TABLE, VARIABLES, sized
 from tests.deploy import traps
 from tests.deploy.conftest import RELEASED
 from tests.deploy.rendering import K8S, one, overlay
@@ -135,12 +138,40 @@ def test_secrets_are_named_never_written(compiled_pipeline: Compiled, prod: Comp
     wanted = [(task, bucket) for task in leaves(prod).values()]
     wanted += [(task, kubeflows) for task in leaves(compiled_pipeline).values()]
     for task, (name, keys) in wanted:
-        (secret,) = task.platform["secretAsEnv"]
+        secret, *_ = sorted(task.platform["secretAsEnv"], key=lambda entry: entry["secretName"] == REGISTRIES)
         assert secret["secretName"] == name
         assert {entry["secretKey"] for entry in secret["keyToEnv"]} == keys
         assert {entry["envVar"] for entry in secret["keyToEnv"]} == SECRET_VARIABLES
         assert secret["optional"] is True
         assert not SECRET_VARIABLES & variables(task).keys()
+
+
+def test_the_key_that_signs_is_in_the_step_that_promotes_alone(compiled_pipeline: Compiled, prod: Compiled) -> None:
+    rendered = yaml.safe_load((K8S / "components/signing/secret.yaml").read_text())["spec"]
+    assert [entry["secretKey"] for entry in rendered["data"]] == [PRIVATE], "the file that find_key looks for"
+    for compiled in (compiled_pipeline, prod):
+        mounts = {name: task.platform.get("secretAsVolume", []) for name, task in leaves(compiled).items()}
+        (mount,) = mounts.pop("promotion")
+        assert (mount["secretName"], mount["mountPath"]) == (rendered["target"]["name"], KEYS)
+        assert mount["optional"] is True
+        assert not any(mounts.values())
+        told = [name for name, task in leaves(compiled).items() if KEY in variables(task)]
+        assert (told, variables(leaves(compiled)["promotion"])[KEY]) == (["promotion"], KEYS)
+
+
+def test_registries_are_told_to_the_step_that_registers_alone(compiled_pipeline: Compiled, prod: Compiled) -> None:
+    told = yaml.safe_load((K8S / "components/registries/config.yaml").read_text())
+    assert (told["metadata"]["name"], set(told["data"])) == (REGISTRIES, {MLFLOW, KUBEFLOW})
+    for compiled in (compiled_pipeline, prod):
+        for name, task in leaves(compiled).items():
+            named = [
+                entry
+                for kind, key in (("configMapAsEnv", "configMapName"), ("secretAsEnv", "secretName"))
+                for entry in task.platform.get(kind, [])
+                if entry[key] == REGISTRIES
+            ]
+            assert len(named) == (2 if name == "register" else 0)
+            assert all(entry["optional"] for entry in named)
 
 
 def test_a_release_names_images_by_digest_and_is_in_no_trap(prod: Compiled) -> None:

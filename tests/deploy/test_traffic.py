@@ -20,6 +20,8 @@ RECORDS = Pod("kubeflow", {"component": "metadata-grpc-server"})
 KFP_STORE = Pod("kubeflow", {"app": "seaweedfs"})
 DATABASE = Pod("kubeflow", {"app": "mysql"})
 PROMETHEUS = Pod("monitoring", {"app.kubernetes.io/name": "prometheus"})
+MODEL_REGISTRY = Pod("kubeflow", {"component": "model-registry-server"})
+MLFLOW = Pod("mlflow", {"app.kubernetes.io/name": "mlflow"})
 STRANGER = Pod("default", {})
 
 
@@ -75,6 +77,18 @@ def test_steps_reach_both_apis_and_the_records(name: str) -> None:
         assert reaches(policies, step, target, port)
     for target, port in ((DATABASE, 3306), (_trainer(name), 29500), (STRANGER, 443), (CLOUD_METADATA, 80)):
         assert not reaches(policies, step, target, port)
+
+
+def test_registries_are_reached_by_the_step_that_registers_alone() -> None:
+    for name in ("prod", "team"):
+        policies, step = _policies(name), _step(name)
+        register = Pod(step.namespace, {**step.labels, "geartrain.dev/stage": "register"})
+        for target, port in ((MODEL_REGISTRY, 8080), (MLFLOW, 5000)):
+            assert reaches(policies, register, target, port)
+            assert not reaches(policies, register, target, port + 1)
+            assert not any(reaches(policies, pod, target, port) for pod in (step, _trainer(name), _reaper(name)))
+        forged = Pod(step.namespace, {"geartrain.dev/stage": "register"})
+        assert not reaches(policies, forged, MLFLOW, 5000)
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

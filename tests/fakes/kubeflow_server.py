@@ -33,6 +33,11 @@ class Fault:
 class KubeflowServer:
     """`with KubeflowServer() as server:` serves `server.state` at `server.url`; `server.seen` are the requests."""
 
+    routes = None
+    """Those of another API, "METHOD pattern" -> function as in ROUTES."""
+    posted = 200
+    """Status of a POST that was carried out."""
+
     def __init__(self, state=None, *, token=None):
         self.state = state or State()
         self.token = token
@@ -73,9 +78,9 @@ class KubeflowServer:
         return sum(1 for line in self.seen if re.search(pattern, line))
 
     def answer(self, method, path, query, body, content):
-        """(status, JSON) of a request; the routes are those of kfp_server_api."""
+        """JSON of a request; the routes are those of kfp_server_api."""
         state = self.state
-        for pattern, route in ROUTES.items():
+        for pattern, route in (self.routes or ROUTES).items():
             match = re.fullmatch(pattern, f"{method} {path}")
             if match:
                 arguments = [unquote(part) for part in match.groups()]
@@ -166,7 +171,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(refused.status, {"error": str(refused), "code": 3, "message": str(refused)})
         if fault is not None and fault.after:
             return self._fail(fault)
-        return self._send(200, answer)
+        return self._send(owner.posted if self.command == "POST" else 200, answer)
 
     def _body(self, content):
         """(JSON, uploaded file) of a request."""

@@ -34,7 +34,7 @@ def _declaration(tree: ast.Module) -> Declaration:
     (run,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "run"]
     (decorator,) = run.decorator_list
     assert isinstance(decorator, ast.Call)
-    keywords = {word.arg: ast.literal_eval(word.value) for word in decorator.keywords}
+    keywords = {word.arg: ast.literal_eval(word.value) for word in decorator.keywords if word.arg != "sealed"}
     return Declaration(keywords["inputs"], keywords["sections"], tree)
 
 

@@ -13,6 +13,14 @@ IMPORTERS = {
     "dvc": set(),
     "feast": {"geartrain.features.store"},
     "openlineage": {"geartrain.lineage.openlineage"},
+    "model_signing": {"geartrain.supply.signing"},
+    "securesystemslib": {"geartrain.supply.signing"},
+    "cryptography": {"geartrain.supply.signing"},
+    "in_toto_attestation": {"geartrain.supply.provenance"},
+    "cyclonedx": set(),
+    "mlflow": {"geartrain.supply.mlflow_registry"},
+    "model_registry": {"geartrain.supply.kubeflow_registry"},
+    "mr_openapi": {"geartrain.supply.kubeflow_registry"},
     "deepspeed": {"geartrain.training.sharded"},
     "fsspec": {"geartrain.places"},
     "s3fs": set(),
@@ -40,7 +48,8 @@ def test_importing_pipelines_loads_no_torch() -> None:
 
 
 def test_command_line_loads_nothing_heavy() -> None:
-    assert _loaded_by("geartrain.cli", "torch", "pydantic", "yaml", "transformers", "kfp", "kubernetes") == "[]\n"
+    heavy = ("torch", "pydantic", "yaml", "transformers", "kfp", "kubernetes", "model_signing", "mlflow")
+    assert _loaded_by("geartrain.cli", *heavy) == "[]\n"
 
 
 def _loaded_by(modules: str, *heavy: str) -> str:

@@ -5,18 +5,27 @@ was not recorded.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import yaml
 
-from geartrain.artifacts import Manifest
+from geartrain.artifacts import Manifest, origins
+from geartrain.config import PromotionSection
 
-DECODINGS = {"greedy": "greedy", "sampled": "sampled"}
+DECODINGS = ("greedy", "sampled")
+DATASETS = ("environment.source", "tasks", "collect", "preferences")
+"""What of the ancestors is data; the others are models."""
 Row = tuple[str, ...]
 
 
 def render_card(
-    *, policy: Manifest, evaluation: Manifest, tables: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]
+    *,
+    policy: Manifest,
+    evaluation: Manifest,
+    tables: Mapping[str, Any],
+    checks: Sequence[Mapping[str, Any]],
+    section: PromotionSection,
 ) -> str:
     """Return the card's Markdown.
 
@@ -25,15 +34,17 @@ def render_card(
         evaluation: manifest of the evaluation that promoted it.
         tables: the evaluation's `tables.json`.
         checks: the gate's checks, as in `decision.json`.
+        section: name and licence.
     """
-    environment = policy.parameters.get("environment", {}).get("name", "unknown")
+    environment = _environment(policy)
     parts = [
         "---",
-        yaml.safe_dump(_header(environment, tables), sort_keys=True, allow_unicode=True).rstrip(),
+        yaml.safe_dump(_header(policy, tables, section), sort_keys=True, allow_unicode=True).rstrip(),
         "---",
-        f"# geartrain policy `{policy.digest[:12]}`",
-        f"A tool-using agent for the environment `{environment}`: supervised start, then reinforcement learning with "
-        f"the recipe `{policy.parameters.get('policy', {}).get('recipe', 'unknown')}`. This card is generated.",
+        f"# {model_name(policy, section)} `{policy.digest[:12]}`",
+        f"A tool-using agent for the environment `{environment}`: {_beginning(policy)}, supervised start, then "
+        f"reinforcement learning with the recipe `{policy.parameters.get('policy', {}).get('recipe', 'unknown')}`. "
+        "This card is generated.",
         "## Results",
         _results_note(tables),
         _table(("split", "decoding", "tasks", "before", "after", "gain", "p"), _result_rows(tables)),
@@ -44,7 +55,9 @@ def render_card(
         _table(("check", "value", "threshold"), [_check_row(check) for check in checks]),
         "## What made it",
         _table(("artifact", "sha256"), _origin_rows(policy, evaluation)),
-        "The run's hash-chained events (`events.ndjson`) tie these digests to the runs and data that made them.",
+        "A name with a dot is the setting that names a file from outside. `geartrain lineage` ties these digests to "
+        "the runs that made them; `provenance.json` beside this folder names them too, and `geartrain model verify` "
+        "checks it.",
         "## Training parameters",
         "```yaml\n" + yaml.safe_dump(dict(policy.parameters), sort_keys=True).rstrip() + "\n```",
         "## Limits",
@@ -67,7 +80,34 @@ def interval(record: Mapping[str, float], *, signed: bool = False) -> str:
     return f"{shown[0]}{' points' if signed else ' %'} [{shown[1]}, {shown[2]}]"
 
 
-def _header(environment: str, tables: Mapping[str, Any]) -> dict[str, Any]:
+def model_name(policy: Manifest, section: PromotionSection) -> str:
+    """Return what the model is called, in its card and in registries."""
+    return section.model_name or f"geartrain-{_environment(policy)}"
+
+
+def _environment(policy: Manifest) -> str:
+    return str(policy.parameters.get("environment", {}).get("name", "unknown"))
+
+
+def _base_model(policy: Manifest) -> str | None:
+    """Name of the pretrained model that training began with; None: its own, from random weights."""
+    path = policy.parameters.get("model", {}).get("path")
+    return None if path is None else PurePath(path).stem
+
+
+def _beginning(policy: Manifest) -> str:
+    base = _base_model(policy)
+    return "trained from random weights" if base is None else f"from the pretrained model `{base}`"
+
+
+def _datasets(policy: Manifest) -> list[str]:
+    """Data that the training read, each with the digest of its version."""
+    names = {name: digest for digest, name in origins(policy).items()}
+    return [f"{name}@sha256:{names[name]}" for name in DATASETS if name in names]
+
+
+def _header(policy: Manifest, tables: Mapping[str, Any], section: PromotionSection) -> dict[str, Any]:
+    environment, base = _environment(policy), _base_model(policy)
     results = [
         {
             "task": {"type": "reinforcement-learning", "name": "tool use"},
@@ -84,11 +124,14 @@ def _header(environment: str, tables: Mapping[str, Any]) -> dict[str, Any]:
         for split, table in tables["splits"].items()
     ]
     return {
+        "license": section.license,
+        **({} if base is None else {"base_model": base}),
+        "datasets": _datasets(policy),
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "tags": ["geartrain", "tool-use", "agent", "reinforcement-learning", "grpo"],
         "metrics": ["success"],
-        "model-index": [{"name": f"geartrain-{environment}", "results": results}],
+        "model-index": [{"name": model_name(policy, section), "results": results}],
     }
 
 
@@ -123,7 +166,8 @@ def _check_row(check: Mapping[str, Any]) -> Row:
 
 def _origin_rows(policy: Manifest, evaluation: Manifest) -> list[Row]:
     rows = [("this model (policy)", f"`{policy.digest}`"), ("evaluation", f"`{evaluation.digest}`")]
-    rows += [(f"input of its training: {name}", f"`{digest}`") for name, digest in sorted(policy.inputs.items())]
+    known = sorted((name, digest) for digest, name in origins(policy).items())
+    rows += [(name if name in policy.inputs else f"{name}, further back", f"`{digest}`") for name, digest in known]
     return [*rows, ("code of its training", f"`{policy.code}`")]
 
 

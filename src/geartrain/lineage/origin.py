@@ -27,6 +27,8 @@ IMAGE = "GEARTRAIN_IMAGE_DIGEST"
 NAMESPACE, CLUSTER = "GEARTRAIN_NAMESPACE", "GEARTRAIN_CLUSTER_NAME"
 PIPELINE = "geartrain"
 """Name of the pipeline; a job is `<pipeline>.<stage>`, as Kubeflow's tasks are named."""
+DIRTY = "-dirty"
+"""End of an image's commit where it was built from changed sources (k8s/images/build)."""
 LOCAL = "local://geartrain"
 """Namespace of jobs outside of a cluster."""
 _WEB = re.compile(r"(?:https?://|ssh://)?(?:[^@/]*@)?([A-Za-z0-9.-]+(?::\d+)?)[:/](.+?)(?:\.git)?/?")
@@ -54,13 +56,12 @@ def parent_run(environment: Mapping[str, str]) -> dict[str, str] | None:
 
 def code_facets(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of the facets `code` and `environment`."""
-    found = _git()
-    commit = environment.get("GEARTRAIN_GIT_COMMIT") or found.get("commit")
+    commit, changed = _commit(environment)
     code: dict[str, Any] = {"digest": code_digest(), "version": version("geartrain")}
     if commit:
         code["commit"] = commit
-    if "changed" in found:
-        code["changed"] = found["changed"]
+    if changed is not None:
+        code["changed"] = changed
     surroundings = {"python": platform.python_version(), "machine": platform.machine()}
     image = environment.get(IMAGE)
     return {"code": code, "environment": {**surroundings, **({"image": image} if image else {})}}
@@ -68,9 +69,8 @@ def code_facets(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def source_location(environment: Mapping[str, str]) -> dict[str, str] | None:
     """Return `repository` (a web address, without names and keys) and `commit`; None unless both are known."""
-    found = _git()
-    commit = environment.get("GEARTRAIN_GIT_COMMIT") or found.get("commit")
-    repository = web_address(environment.get("GEARTRAIN_GIT_REPOSITORY") or found.get("remote", ""))
+    commit, _ = _commit(environment)
+    repository = web_address(environment.get("GEARTRAIN_GIT_REPOSITORY") or _git().get("remote", ""))
     return {"repository": repository, "commit": commit} if commit and repository else None
 
 
@@ -78,6 +78,14 @@ def web_address(remote: str) -> str:
     """Return the https address of a git remote; "" for a path of this machine."""
     match = _WEB.fullmatch(remote)
     return f"https://{match[1]}/{match[2]}" if match and "." in match[1] and not remote.startswith((".", "/")) else ""
+
+
+def _commit(environment: Mapping[str, str]) -> tuple[str, bool | None]:
+    """Return the commit, or "", and whether sources were changed since; an image's commit says so by its end."""
+    named, found = environment.get("GEARTRAIN_GIT_COMMIT"), _git()
+    if named:
+        return named.removesuffix(DIRTY), True if named.endswith(DIRTY) else found.get("changed")
+    return found.get("commit", ""), found.get("changed")
 
 
 @cache

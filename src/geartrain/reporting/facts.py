@@ -15,6 +15,7 @@ from typing import Any
 from geartrain.artifacts import MANIFEST, Manifest, origins, read_manifest
 from geartrain.errors import UserError
 from geartrain.lineage.events import digests, error_of, read_events, stage_of
+from geartrain.supply.attestation import signed_by
 from geartrain.withdrawals import withdrawn
 
 Record = dict[str, Any]
@@ -48,6 +49,8 @@ class Facts:
     """"before" and "after": episodes with their credit."""
     withdrawn: Mapping[str, str] = field(default_factory=dict)
     """By stage: why its artifact must not be used any more."""
+    signed_by: str | None = None
+    """Id of the key that the promoted model's signature names; the report does not check it."""
 
     def parameter(self, stage: str, *keys: str) -> Any:
         """Return a parameter of the run that made a stage's artifact, or None."""
@@ -89,6 +92,7 @@ def gather(workspace: Path) -> Facts:
         histories={stage: list(_lines(file(stage, "history.jsonl"))) for stage in HISTORIES},
         credit={role: list(_lines(file("policy", f"credit_{role}.jsonl"))) for role in ("before", "after")},
         withdrawn=_withdrawn(manifests),
+        signed_by=signed_by(folders["promotion"]) if "promotion" in folders else None,
     )
 
 

@@ -68,6 +68,7 @@ def verdict(facts: Facts) -> Context | None:
     failed = [check for check in checks if not check["passed"]]
     return {
         "promoted": bool(facts.decision.get("promoted")),
+        "signed_by": facts.signed_by,
         "checks": checks,
         "failed": [check["reason"] for check in failed],
         "names": [check["name"].replace("_", " ") for check in failed],

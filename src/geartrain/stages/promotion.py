@@ -1,22 +1,27 @@
 """Stage `promotion`: the gate. A model that fails is recorded, not promoted, and the stage still succeeds.
 
 `models/promoted` always holds `decision.json`. On pass it also holds `model/`
-(the Hugging Face files and a model card), on failure `candidate.json`, and the
-candidate stays where it is. `promoted` (1 or 0) is the metric to watch: "no" is
+(the Hugging Face files and a model card) and what is said of it (signature,
+provenance, SBOM: `geartrain.supply.attestation`), on failure `candidate.json`,
+and the candidate stays where it is. `promoted` (1 or 0) is the metric to watch: "no" is
 an answer, not an error, so a schedule does not retry it.
 """
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 from geartrain.artifacts import Manifest, read_manifest, write_atomically, write_json
 from geartrain.config import PromotionSection
 from geartrain.errors import UserError
-from geartrain.lineage.model_card import render_card
+from geartrain.lineage.model_card import model_name, render_card
 from geartrain.progress import Advance, bar
 from geartrain.stages.stage import Job, Metrics, stage
+from geartrain.supply.attestation import attest
+from geartrain.supply.registration import LATER, register
 
 RECORDS = {"manifest.json", "README.md"}
 MODEL_SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
@@ -25,7 +30,19 @@ MODEL_SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
 Check = dict[str, Any]
 
 
-@stage(inputs=("policy", "evaluation"), sections=("promotion",))
+def conclude(folder: Path) -> None:
+    """Sign the sealed artifact and enter it in the configured registries; nothing is published if that fails.
+
+    In a run of Kubeflow a step of its own registers.
+    """
+    told = [attest(folder)]
+    if not os.environ.get(LATER):
+        told += map(str, register(folder))
+    for line in told:
+        print(f"promotion: {line}", file=sys.stderr, flush=True)
+
+
+@stage(inputs=("policy", "evaluation"), sections=("promotion",), sealed=conclude)
 def run(job: Job) -> Metrics:
     """Write `decision.json`, and `model/` or `candidate.json`.
 
@@ -46,15 +63,16 @@ def run(job: Job) -> Metrics:
 def _decide(job: Job, policy: Manifest, evaluation: Manifest, advance: Advance) -> Metrics:
     output, policy_folder = job.outputs["promotion"], job.inputs["policy"]
     tables = json.loads((job.inputs["evaluation"] / "tables.json").read_text(encoding="utf-8"))
-    checks = judge(tables, job.config.promotion)
+    section = job.config.promotion
+    checks = judge(tables, section)
     promoted = all(check["passed"] for check in checks)
     advance(1)
     _clear(output)
-    identity = {"candidate": policy.digest, "evaluation": evaluation.digest}
+    identity = {"name": model_name(policy, section), "candidate": policy.digest, "evaluation": evaluation.digest}
     write_json(output / "decision.json", {**identity, "promoted": promoted, "checks": checks})
     if promoted:
         _copy_model(policy_folder, output / "model")
-        card = render_card(policy=policy, evaluation=evaluation, tables=tables, checks=checks)
+        card = render_card(policy=policy, evaluation=evaluation, tables=tables, checks=checks, section=section)
         write_atomically(output / "model" / "README.md", card)
     else:
         reasons = [check["reason"] for check in checks if not check["passed"]]

@@ -105,6 +105,8 @@ class StageSpec:
     """Keys of the files and folders from outside that the stage reads."""
     together: bool = False
     """Whether several ranks may run it."""
+    sealed: Callable[[Path], None] | None = None
+    """Called with the sealed output before it is published; may add attestations (`artifacts.ATTESTATIONS`)."""
 
     def parameters(self, config: Config) -> dict[str, Any]:
         """Return the part of the configuration that the stage depends on, JSON-ready."""
@@ -122,7 +124,12 @@ def load_stage(name: str) -> StageSpec:
 
 
 def stage(
-    *, inputs: tuple[str, ...], sections: tuple[str, ...], files: tuple[str, ...] = (), together: bool = False
+    *,
+    inputs: tuple[str, ...],
+    sections: tuple[str, ...],
+    files: tuple[str, ...] = (),
+    together: bool = False,
+    sealed: Callable[[Path], None] | None = None,
 ) -> Callable[[Callable[[Job], Metrics]], Any]:
     """Declare a stage. The stage's name, and that of its one output, is its module's.
 
@@ -131,6 +138,7 @@ def stage(
         sections: of the configuration.
         files: keys of what it reads from outside, such as `environment.source`.
         together: whether several ranks may run it.
+        sealed: see `StageSpec`.
     """
 
     def decorate(body: Callable[[Job], Metrics]) -> Any:
@@ -140,7 +148,7 @@ def stage(
         def run(config: Config, inputs: Paths, outputs: Paths, ranks: Ranks = ALONE) -> Metrics:
             return _run(spec, body, config, inputs, outputs, ranks)
 
-        spec = StageSpec(name, inputs, sections, run, files, together)
+        spec = StageSpec(name, inputs, sections, run, files, together, sealed)
         run.spec = spec  # type: ignore[attr-defined]
         return run
 
@@ -188,6 +196,8 @@ def _run(
                 metrics=metrics,
                 ancestors={digest: name for made in origins.values() for digest, name in made.items()},
             )
+            if spec.sealed is not None:
+                spec.sealed(staged)
             artifacts.publish(staged, target)
             published.digest, published.metrics = manifest.digest, metrics
         shutil.rmtree(work, ignore_errors=True)

@@ -11,6 +11,9 @@ from geartrain.cluster.interface import NotFoundError
 from geartrain.cluster.records import Run, Task
 from geartrain.cluster.release import publish_record
 from geartrain.errors import UserError
+from geartrain.supply.kubeflow_registry import ADDRESS
+from tests.fakes.model_registry import ModelRegistryServer
+from tests.fakes.promoted import promoted as seal_promoted
 
 LATER = timedelta(seconds=1)
 THEN = datetime(2026, 11, 30, tzinfo=UTC)
@@ -116,3 +119,15 @@ def test_only_a_whole_and_promoted_model_has_a_record(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="was changed"):
         publish_record(promoted=damaged, **there)
     assert not (tmp_path / "record.json").exists()
+
+
+def test_a_promoted_model_is_entered_where_its_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed = seal_promoted(tmp_path / "promoted", registries=["kubeflow"])
+    told: dict[str, Any] = {"promoted": tmp_path / "promoted", "run_id": "run-1", "marks": MARKS}
+    with ModelRegistryServer() as server:
+        monkeypatch.setenv(ADDRESS, server.url)
+        record = publish_record(uri="s3://bucket/promotion", output=tmp_path / "record.json", **told)
+        ((_, artifact),) = server.state.artifacts.values()
+    assert (artifact["uri"], artifact["modelSourceId"]) == ("s3://bucket/promotion/model", "run-1")
+    assert record["registered"] == {"kubeflow": {"name": "geartrain-analyst", "version": sealed.digest[:12]}}
+    assert record["signed_by"] is None

@@ -1,6 +1,7 @@
 """The report: one file, nothing fetched, nothing executed, whatever the model wrote and whatever is missing."""
 
 import io
+import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -166,6 +167,14 @@ def test_what_was_withdrawn_is_said_first_with_what_it_reached(tmp_path, monkeyp
     text = io.StringIO()
     Console(file=text, width=200).print(summary(run))
     assert told in text.getvalue()
+
+
+def test_the_gate_says_who_has_signed(tmp_path):
+    folder = workspace.build(tmp_path / "run")
+    assert "The model is not signed" in Page(render_report(folder)).words()
+    signature = {"verificationMaterial": {"publicKey": {"hint": "abcdef0123456789"}}}
+    (folder / "models/promoted/model.sig").write_text(json.dumps(signature))
+    assert "names the key abcdef012345 ;" in Page(render_report(folder)).words()
 
 
 def test_a_fall_is_called_a_fall(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import pytest
 import yaml
@@ -9,7 +10,12 @@ import yaml
 from geartrain import artifacts
 from geartrain.config import Config, PromotionSection
 from geartrain.errors import UserError
+from geartrain.lineage.events import read_events
 from geartrain.stages import promotion
+from geartrain.stages.stage import event_log
+from geartrain.supply import attestation, mlflow_registry, sbom, signing
+from geartrain.supply.registration import LATER
+from tests.fakes.promoted import image_packages
 
 
 def side(success, **quality):
@@ -34,20 +40,24 @@ def tables():
 @pytest.fixture
 def folders(tmp_path, tables, monkeypatch):
     monkeypatch.setenv("GEARTRAIN_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sbom, "OF_THE_IMAGE", image_packages(tmp_path / "image.json"))
+    for variable in (signing.KEY, LATER, mlflow_registry.ADDRESS):
+        monkeypatch.delenv(variable, raising=False)
     policy, evaluation = tmp_path / "policy", tmp_path / "evaluation"
     policy.mkdir()
     for name in ("config.json", "model.safetensors", "tokenizer.json", "history.jsonl", "credit_after.jsonl"):
         (policy / name).write_text(f"content of {name}")
     parameters = {"policy": {"recipe": "gear_a_sgcd"}, "environment": {"name": "analyst"}}
     inputs = {"tasks": "a" * 64, "warm_start": "b" * 64}
-    seal(policy, "policy", inputs, parameters)
+    seal(policy, "policy", inputs, parameters, {"c" * 64: "environment.source", "d" * 64: "collect"})
     evaluation.mkdir()
     write_tables(evaluation, policy, tables)
     return {"policy": policy, "evaluation": evaluation}, {"promotion": tmp_path / "promoted"}
 
 
-def seal(folder, stage, inputs, parameters):
-    return artifacts.write_manifest(folder, stage=stage, parameters=parameters, inputs=inputs, metrics={})
+def seal(folder, stage, inputs, parameters, ancestors=None):
+    known = {"parameters": parameters, "inputs": inputs, "ancestors": ancestors}
+    return artifacts.write_manifest(folder, stage=stage, metrics={}, **known)
 
 
 def write_tables(folder, policy, tables):
@@ -129,23 +139,73 @@ def test_promoted_model_is_copied_with_a_card(folders):
     artifacts.verify(target)
 
 
-def test_card_is_hugging_face_yaml_and_claims_only_recorded_digests(folders, tables):
+def card(target):
+    """The card's head, and its text."""
+    _, head, body = (target / "model" / "README.md").read_text().split("---\n", 2)
+    return yaml.safe_load(head), body
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        return [leaf for inner in value.values() for leaf in leaves(inner)]
+    return [value] if isinstance(value, int | float) else []
+
+
+def test_every_digest_that_the_card_names_is_of_something_that_made_the_model(folders):
     inputs, outputs = folders
     promotion.run(Config(), inputs, outputs)
-    card = (outputs["promotion"] / "model" / "README.md").read_text()
-    _, header, body = card.split("---\n", 2)
-    values = yaml.safe_load(header)["model-index"][0]["results"]
-    assert {(v["dataset"]["split"], m["value"]) for v in values for m in v["metrics"]} == {
-        ("test", 0.42),
-        ("ood", 0.42),
+    head, body = card(outputs["promotion"])
+    policy, evaluation = (artifacts.read_manifest(inputs[name]) for name in ("policy", "evaluation"))
+    known = {policy.digest, policy.code, evaluation.digest, *artifacts.origins(policy)}
+    named = re.findall(r"[0-9a-f]{64}", body)
+    assert set(named) == known
+    assert head["datasets"] == [
+        f"{name}@sha256:{digest * 64}"
+        for name, digest in (("environment.source", "c"), ("tasks", "a"), ("collect", "d"))
+    ]
+    assert {name.rpartition(":")[2] for name in head["datasets"]} < known
+
+
+def test_every_number_of_the_card_is_the_evaluation_s(folders, tables):
+    inputs, outputs = folders
+    promotion.run(Config(), inputs, outputs)
+    head, body = card(outputs["promotion"])
+    values = head["model-index"][0]["results"]
+    found = {(v["dataset"]["split"], m["name"].split()[-1]): m["value"] for v in values for m in v["metrics"]}
+    assert found == {
+        (split, decoding): table["after"]["success"]["estimate"]
+        for split, decodings in tables["splits"].items()
+        for decoding, table in decodings.items()
     }
-    manifest = artifacts.read_manifest(inputs["policy"])
-    for digest in (manifest.digest, *manifest.inputs.values(), artifacts.read_manifest(inputs["evaluation"]).digest):
-        assert digest in body
-    assert "42.0 % [34.0, 50.0]" in body
-    assert "+12.0 points [+5.0, +19.0]" in body
+    measured = leaves(tables["splits"])
+    written = {f"{100 * value:.1f}" for value in measured} | {f"{value:.4f}" for value in measured}
+    written |= {f"{100 * (1 - tables['splits']['test']['sampled']['after']['success']['estimate']):.1f}"}
+    results = body[body.index("| split |") : body.index("## Why")]
+    numbers = re.findall(r"\d+\.\d+", results + body[body.index("## Limits") :])
+    assert len(numbers) > 40
+    assert set(numbers) <= written
+    assert "42.0 % [34.0, 50.0]" in results
+    assert "+12.0 points [+5.0, +19.0]" in results
+
+
+def test_the_card_says_licence_name_and_base_model(folders, tables):
+    inputs, outputs = folders
+    promotion.run(Config(), inputs, outputs)
+    head, body = card(outputs["promotion"])
+    assert (head["license"], head["model-index"][0]["name"]) == ("apache-2.0", "geartrain-analyst")
+    assert "base_model" not in head
+    assert "from random weights" in body
     assert "gear_a_sgcd" in body
     assert "from_pretrained" in body
+    model = {"kind": "pretrained", "path": "data/raw/smollm2-135m-instruct.gguf"}
+    seal(inputs["policy"], "policy", {}, {"model": model, "environment": {"name": "analyst"}})
+    write_tables(inputs["evaluation"], inputs["policy"], tables)
+    section = PromotionSection(model_name="support-agent", license="llama3.2")
+    promotion.run(Config(promotion=section), inputs, outputs)
+    head, body = card(outputs["promotion"])
+    assert (head["license"], head["model-index"][0]["name"]) == ("llama3.2", "support-agent")
+    assert head["base_model"] == "smollm2-135m-instruct"
+    assert "from the pretrained model `smollm2-135m-instruct`" in body
 
 
 def test_failed_candidate_is_recorded_and_not_promoted(folders, tables):
@@ -189,3 +249,30 @@ def test_same_inputs_give_the_same_bytes(folders, tmp_path):
     promotion.run(Config(), inputs, {"promotion": tmp_path / "again"})
     digests = [artifacts.read_manifest(folder).digest for folder in (outputs["promotion"], tmp_path / "again")]
     assert digests[0] == digests[1]
+
+
+def test_a_promoted_model_is_signed_where_there_is_a_key_and_its_digest_is_the_same(
+    folders, tmp_path, monkeypatch, capsys
+):
+    inputs, outputs = folders
+    promotion.run(Config(), inputs, outputs)
+    assert "promotion: the model is not signed" in capsys.readouterr().err
+    private, public, key_id = signing.generate(tmp_path / "keys")
+    monkeypatch.setenv(signing.KEY, str(private))
+    promotion.run(Config(), inputs, {"promotion": tmp_path / "signed"})
+    assert f"signed with the key {key_id[:12]}" in capsys.readouterr().err
+    found = attestation.verify(tmp_path / "signed", public)
+    assert found.digest == artifacts.read_manifest(outputs["promotion"]).digest
+    assert {"environment.source", "collect", "policy", "evaluation", "tasks"} <= found.dependencies.keys()
+
+
+def test_what_cannot_be_signed_or_registered_as_asked_is_not_promoted(folders, tmp_path, monkeypatch):
+    inputs, outputs = folders
+    for section, said in (({"require_signature": True}, "no key to sign"), ({"registries": ["mlflow"]}, "MLFLOW")):
+        with pytest.raises(UserError, match=said):
+            promotion.run(Config(promotion=section), inputs, outputs)
+        assert not outputs["promotion"].exists()
+        assert read_events(event_log())[-1]["eventType"] == "FAIL"
+    monkeypatch.setenv(LATER, "1")
+    promotion.run(Config(promotion={"registries": ["mlflow"]}), inputs, outputs)  # Kubeflow's step `register` does it
+    assert outputs["promotion"].exists()
