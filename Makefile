@@ -145,9 +145,11 @@ $(PEERS)/.ready: .venv/.ready requirements/peers.txt requirements/verl.txt
 OVERLAYS := $(notdir $(wildcard k8s/overlays/*))
 TARGETS ?= cpu gpu
 CYCLONEDX := 7.5.0
+# feast names a type checker, by SQLAlchemy[mypy]; an image needs none
 IMAGE_EXTRAS ?= --extra pipeline --extra features --extra supply
 IMAGE_PINS = env -u UV_FIND_LINKS uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
-  --generate-hashes --no-annotate --no-header --constraint requirements/lock.txt
+  --generate-hashes --no-annotate --no-header --constraint requirements/lock.txt \
+  $(addprefix --no-emit-package ,mypy mypy-extensions types-greenlet)
 IMAGE_HEADER := \# Pinned with hashes for the images: \"make image-lock\" made this from pyproject.toml and image.in.
 
 .PHONY: manifests images images-check image-lock

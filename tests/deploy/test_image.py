@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,8 @@ def test_pins_of_the_images_are_those_of_the_lock(root: Path) -> None:
 
 def test_images_hold_what_the_project_declares(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    declared = [*project["dependencies"], *project["optional-dependencies"]["pipeline"]]
+    extras = [project["optional-dependencies"][name] for name in ("pipeline", "features", "supply")]
+    declared = [*project["dependencies"], *chain.from_iterable(extras)]
     wanted = {re.split(r"[\[=<>~ ]", entry)[0].lower() for entry in [*declared, "deepspeed"]}
     held = {**_pins(root / "requirements/image.txt"), **_pins(root / "requirements/image-gpu.txt")}
     assert wanted - held.keys() == set(), "run `make image-lock`"
