@@ -8,6 +8,8 @@ UV_VERSION := 0.13.9
 BIN := .venv/bin
 WORKERS ?= 2
 EXTRAS := --extra pipeline --extra features --extra supply --extra dev
+# an extra of jsonschema's, by cyclonedx-bom: its grammar takes 2 s whenever jsonschema is imported, by kfp for one
+UNWANTED := --no-emit-package rfc3987-syntax
 PEERS := .venv-peers
 NODES := .venv-nodes
 LOCK_HEADER := \# Every package, pinned: "make lock" made this from pyproject.toml. torch carries no +cpu suffix, so any build fits.
@@ -87,7 +89,7 @@ test-nodes: $(NODES)/.ready  ## run the policy stage on two nodes: network names
 	@OMP_NUM_THREADS=1 $(NODES)/bin/python -m pytest -n 0 tests/nodes
 
 lock: .venv/.ready  ## resolve the pins of pyproject.toml into requirements/lock.txt, nodes.txt and peers.txt
-	@uv pip compile --quiet --python-version 3.11 $(EXTRAS) --upgrade-package torch pyproject.toml \
+	@uv pip compile --quiet --python-version 3.11 $(EXTRAS) $(UNWANTED) --upgrade-package torch pyproject.toml \
 	  --custom-compile-command "make lock" --output-file requirements/lock.txt
 	@sed -i -e 's/^\(torch==[0-9.]*\)+cpu$$/\1/' -e '1,2c $(LOCK_HEADER)' requirements/lock.txt
 	@$(call added,nodes,$(NODES_HEADER))
@@ -97,7 +99,7 @@ lock: .venv/.ready  ## resolve the pins of pyproject.toml into requirements/lock
 define added
 echo "$(2)" > requirements/$(1).txt; \
 uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --constraint requirements/lock.txt \
-  $(EXTRAS) --extra $(1) pyproject.toml \
+  $(EXTRAS) $(UNWANTED) --extra $(1) pyproject.toml \
   | sed 's/+cpu$$//' | grep -vxFf requirements/lock.txt >> requirements/$(1).txt
 endef
 
@@ -117,7 +119,7 @@ forget: clean  ## remove every result as well: data sets, models, reports, runs,
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "setup: installing pinned packages into .venv (about 2 GB; once, a few minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	@VIRTUAL_ENV=$(CURDIR)/.venv uv pip install --quiet --compile-bytecode -r requirements/lock.txt
+	@VIRTUAL_ENV=$(CURDIR)/.venv uv pip install --quiet --compile-bytecode --no-deps -r requirements/lock.txt
 	@VIRTUAL_ENV=$(CURDIR)/.venv uv pip install --quiet --no-deps --require-hashes -r requirements/data.txt
 	@VIRTUAL_ENV=$(CURDIR)/.venv uv pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
@@ -146,10 +148,10 @@ OVERLAYS := $(notdir $(wildcard k8s/overlays/*))
 TARGETS ?= cpu gpu
 CYCLONEDX := 7.5.0
 # feast names a type checker, by SQLAlchemy[mypy]; an image needs none
+TYPES := $(addprefix --no-emit-package ,mypy mypy-extensions types-greenlet)
 IMAGE_EXTRAS ?= --extra pipeline --extra features --extra supply
 IMAGE_PINS = env -u UV_FIND_LINKS uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
-  --generate-hashes --no-annotate --no-header --constraint requirements/lock.txt \
-  $(addprefix --no-emit-package ,mypy mypy-extensions types-greenlet)
+  --generate-hashes --no-annotate --no-header --constraint requirements/lock.txt
 IMAGE_HEADER := \# Pinned with hashes for the images: \"make image-lock\" made this from pyproject.toml and image.in.
 
 .PHONY: manifests images images-check image-lock
@@ -167,7 +169,7 @@ images-check: setup  ## run the built CPU image as a cluster would (nobody, read
 
 image-lock: .venv/.ready  ## resolve what the images hold into requirements/image*.txt; after `make lock`
 	@mkdir -p build
-	@$(IMAGE_PINS) $(IMAGE_EXTRAS) pyproject.toml requirements/image.in --output-file build/image.txt
+	@$(IMAGE_PINS) $(IMAGE_EXTRAS) $(UNWANTED) $(TYPES) pyproject.toml requirements/image.in --output-file build/image.txt
 	@for part in image image-gpu; do echo "$(IMAGE_HEADER)" > requirements/$$part.txt; done
 	@awk '/^[a-z]/ { gpu = $$0 ~ /^(torch==|triton==|nvidia-|cuda-)/ } \
 	  { print >> (gpu ? "requirements/image-gpu.txt" : "requirements/image.txt") }' build/image.txt

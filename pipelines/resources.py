@@ -97,8 +97,9 @@ def sized(task: dsl.PipelineTask, site: Site = SITE) -> dsl.PipelineTask:
         variables[LAUNCH_ONLY] = "1"
     if name == "promotion":
         variables |= {KEY: KEYS, LATER: "1"}
-    for variable, value in variables.items():
-        task.set_env_variable(variable, value)
+    (first, value), *others = variables.items()
+    task.set_env_variable(first, value)  # looks at the whole stack, 0.04 s; so once is enough
+    task.container_spec.env.update(others)
     _entrusted(task)
     return _housed(task, row, site)
 

@@ -63,7 +63,7 @@ def test_whole_pipeline_runs_and_ends_with_its_records(workspace: Path, root: Pa
     before = time.monotonic()
     ran = run(workspace, root)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
-    assert time.monotonic() - before < 60  # seconds; about 6 of CPU time
+    assert time.monotonic() - before < 60  # seconds; about 7 on a machine that is idle
     tasks = started(ran)
     assert tasks[0] == "resolve"
     assert tasks[-2:] == ["register", "conclude"]

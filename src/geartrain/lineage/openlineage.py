@@ -1,17 +1,41 @@
 """The one door to `openlineage`: events as its own models build them, and the sending of them to a receiver.
 
-Loading it takes a good part of a second, so it is imported where an event is built or sent, and nowhere else. Our own
-facets are described by `facets.schema.json`, beside this module.
+It is imported where an event is built or sent, and nowhere else. Our own facets are described by `facets.schema.json`,
+beside this module.
 """
 
+import importlib.util
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import attr
-from openlineage.client import event_v2, facet_v2
-from openlineage.client.serde import Serde
-from openlineage.client.uuid import generate_new_uuid
+
+
+@contextmanager
+def _models_alone() -> Iterator[None]:
+    """Keep `openlineage.client` from loading its senders, three quarters of its import, when a model is imported."""
+    name = "openlineage.client"
+    found = None if name in sys.modules else importlib.util.find_spec(name)
+    if found is None:
+        yield
+        return
+    package = ModuleType(name)
+    package.__path__ = list(found.submodule_search_locations or ())
+    sys.modules[name] = package
+    try:
+        yield
+    finally:
+        del sys.modules[name]  # whoever sends imports the package as it is, with the models that are loaded
+
+
+with _models_alone():
+    from openlineage.client import event_v2, facet_v2
+    from openlineage.client.serde import Serde
+    from openlineage.client.uuid import generate_new_uuid
 
 PRODUCER = "https://geartrain.dev/geartrain"
 SCHEMA = "https://geartrain.dev/geartrain/schemas/1-0-0/facets.schema.json"
