@@ -65,9 +65,14 @@ def read_sources(config: Config, keys: Sequence[str], *, root: Path = Path()) ->
     return found
 
 
+def is_source(name: str) -> bool:
+    """Tell whether an input is from outside: a key of the configuration or a path, where stages have plain names."""
+    return "." in name or "/" in name
+
+
 def recall_sources(inputs: Mapping[str, str]) -> list[Source]:
     """Return what a manifest's inputs say of files from outside; where they lay is not known any more."""
-    return [Source(key, digest, key, *KNOWN.get(digest, ("", ""))) for key, digest in inputs.items() if "." in key]
+    return [Source(key, digest, key, *KNOWN.get(digest, ("", ""))) for key, digest in inputs.items() if is_source(key)]
 
 
 def digest_now(path: str, root: Path) -> str | None:

@@ -17,7 +17,7 @@ from geartrain import artifacts, withdrawals
 from geartrain.config import Config, parse_config
 from geartrain.config_file import check_together, load_config, missing_files, read_record, read_yaml
 from geartrain.errors import UserError
-from geartrain.sources import named_files, read_sources
+from geartrain.sources import is_source, named_files, read_sources
 from geartrain.stages.stage import FOLDERS, home
 
 PARAMS = "params.yaml"
@@ -106,7 +106,7 @@ def is_current(folder: Path, stage: str, config: Config) -> bool:
     """Tell from the manifests alone whether a stage's output is whole and of this configuration, inputs and code."""
     try:
         manifest = artifacts.verify(folder / FOLDERS[stage])
-        stages = [name for name in manifest.inputs if "." not in name]
+        stages = [name for name in manifest.inputs if not is_source(name)]
         inputs = {name: artifacts.read_manifest(folder / FOLDERS[name]).digest for name in stages}
         withdrawals.require_allowed({}, {stage: artifacts.origins(manifest)})
     except (UserError, KeyError):  # not whole, made from something that is no stage, or from what is withdrawn

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from geartrain.lineage.graph import Graph, Node
 
-WIDTH, HEIGHT = {"artifact": 124, "run": 108}, {"artifact": 46, "run": 34}
+WIDTH, HEIGHT = {"artifact": 132, "run": 108}, {"artifact": 46, "run": 34}
 COLUMN, ROW, LANE, MARGIN = 32, 16, 6, 4
 """Room between columns and between rows; height of an arrow that passes a column; room around all of it."""
 MOST = 150
@@ -139,7 +139,7 @@ def _box(node: Node, place: Point, maker: Node | None, *, root: bool) -> Markup:
     (x, y), width, height = place, WIDTH[node.kind], HEIGHT[node.kind]
     kind = f"run {_STATES.get(node.state, '')}" if node.kind == "run" else f"{node.type}{' promoted' * node.promoted}"
     second = _STATES.get(node.state, node.digest[:12])
-    lines = [shorten(node.name, 14 if node.kind == "artifact" else 12), *([second] if second else [])]
+    lines = [shorten(node.name, 13 if node.kind == "artifact" else 12), *([second] if second else [])]
     heights = (0.43, 0.8) if second else (0.62,)
     texts = [
         Markup('<text{} x="{:g}" y="{:g}">{}</text>').format(
