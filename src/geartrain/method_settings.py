@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isfinite
 
 Value = float | bool | str
 
@@ -30,8 +31,9 @@ class Setting:
             return None if isinstance(value, bool) else f"is {value!r}, expected true or false"
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"is {value!r}, expected a number"
-        inside = self.minimum <= value <= self.maximum  # False for NaN
-        return None if inside else f"is {value}, expected {self.minimum:g} to {self.maximum:g}"
+        inside = isfinite(value) and self.minimum <= value <= self.maximum
+        most = f" to {self.maximum:g}" if isfinite(self.maximum) else " or more, and finite"
+        return None if inside else f"is {value}, expected {self.minimum:g}{most}"
 
 
 def but(settings: Mapping[str, Setting], **defaults: Value) -> dict[str, Setting]:

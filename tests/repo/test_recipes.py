@@ -27,6 +27,7 @@ def test_a_row_tells_its_source_its_settings_and_what_low_and_high_do(name: str)
     for key, setting in method.settings.items():
         assert setting.what, key
         assert setting.problem(setting.default) is None, f"{key}: its own default is impossible"
+        assert setting.problem(float("inf")), f"{key}: an infinite value breaks the run in the middle"
         explained = setting.choices or setting.low or setting.high or key.endswith("_final")
         assert explained, f"{key}: what does a low value do?"
 

@@ -101,6 +101,20 @@ def trains_what_was_not_sampled(loss_T: Tensor, action_T: Tensor) -> str | None:
     return f"{strange} of {int(loss_T.sum())} trained tokens were not sampled by the policy: prompts or observations"
 
 
+def marks_other_tokens(action_T: Tensor, ids_T: Tensor, sampled: Sequence[int]) -> str | None:
+    """Return why an action mask is wrong: what it marks are not the ids that the turns say were sampled. Source: ours.
+
+    Args:
+        action_T: bool, positions that the policy sampled.
+        ids_T: int64, all ids.
+        sampled: the ids of all actions, in their order, as they were recorded.
+    """
+    marked = ids_T[action_T]
+    if marked.tolist() == list(sampled):
+        return None
+    return f"the mask of actions marks {len(marked)} tokens that are not the {len(sampled)} that the policy sampled"
+
+
 def carries_gradient(values: Mapping[str, Tensor]) -> str | None:
     """Return which inputs of the loss, all constants, require a gradient: credit must not be trained. Source: ours."""
     leaking = sorted(name for name, value in values.items() if value.requires_grad)

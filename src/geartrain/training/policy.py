@@ -231,7 +231,8 @@ class PolicyTrainer:
             prepared = self._with_distribution(prepared, lesson.trajectories, batch, hint)
         own = self.assigner.recipe, self.assigner.settings
         so_far = [*self.history, {"iteration": iteration, **record}]
-        refuse_invalid(*own, batch, prepared, spreads_of(so_far, *own, self.section.iterations))
+        spreads = spreads_of(so_far, *own, self.section.iterations)
+        refuse_invalid(*own, batch, prepared, lesson.trajectories, spreads)
         record |= self._step.run(
             prepared,
             temperature=lesson.trajectories[0].temperature,

@@ -21,12 +21,21 @@ from geartrain.errors import UserError
 from geartrain.methods import NEUTRAL
 from geartrain.training.batch import TokenSequence
 from geartrain.training.credit import BatchCredit
+from geartrain.trajectory import Trajectory
 
 Record = dict[str, Any]
 
 
+_MASK = "Build both masks from the sampled ids alone (Trajectory.action_mask)."
+
+
 def refuse_invalid(
-    recipe: Recipe, settings: Settings, batch: BatchCredit, sequences: Sequence[TokenSequence], spreads: Sequence[float]
+    recipe: Recipe,
+    settings: Settings,
+    batch: BatchCredit,
+    sequences: Sequence[TokenSequence],
+    trajectories: Sequence[Trajectory],
+    spreads: Sequence[float],
 ) -> None:
     """Stop a run whose next step would make its result worthless.
 
@@ -35,15 +44,18 @@ def refuse_invalid(
         settings: of the method.
         batch: its credit.
         sequences: what is about to be trained on, with every value.
+        trajectories: what they were made from, in their order.
         spreads: of W, of the iterations so far in which it had to weigh; see `spreads_of`.
 
     Raises:
         UserError: says what is wrong, and how to mend it.
     """
     evidence, credit = batch.evidence, batch.credit
-    for sequence in sequences:
+    for sequence, trajectory in zip(sequences, trajectories, strict=True):
+        sampled = [token for turn in trajectory.turns for token in turn.action_ids]
+        _stop(validity.marks_other_tokens(sequence.action_T, sequence.ids_T, sampled), _MASK)
         reason = validity.trains_what_was_not_sampled(sequence.loss_T, sequence.action_T)
-        _stop(reason, "Build the loss mask from the sampled ids alone (Trajectory.action_mask).")
+        _stop(reason, _MASK)
         _stop(validity.carries_gradient(sequence.values), "Detach it where it is made.")
     for name, feature in _features(batch).items():
         reason = validity.silent_features(name, feature)

@@ -162,17 +162,25 @@ def test_a_critic_that_reads_nothing_ends_the_run_before_the_first_step(tmp_path
         _trainer(tmp_path, "sgcd_s", make_config(), make_policy(), critic=critic).iterate(0)
 
 
-def test_a_loss_on_observations_ends_the_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("masks", "says"),
+    [
+        (("loss_T",), "were not sampled by the policy"),
+        (("loss_T", "action_T"), "are not the .* that the policy sampled"),
+    ],
+)
+def test_a_loss_on_observations_ends_the_run(tmp_path, monkeypatch, masks, says):
     import geartrain.training.policy as module
 
     original = module.sequence_of
 
     def careless(trajectory):
         sequence = original(trajectory)
-        return replace(sequence, loss_T=torch.arange(len(sequence)) > 0)
+        # both masks wrong in the same way agree with one another
+        return replace(sequence, **{mask: torch.arange(len(sequence)) > 0 for mask in masks})
 
     monkeypatch.setattr(module, "sequence_of", careless)
-    with pytest.raises(UserError, match="were not sampled by the policy"):
+    with pytest.raises(UserError, match=says):
         _trainer(tmp_path, "grpo", make_config(kl_coefficient=0.0), make_policy()).iterate(0)
 
 
