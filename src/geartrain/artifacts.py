@@ -79,10 +79,15 @@ def code_digest() -> str:
     return fingerprint([sources, definitions_digest()])
 
 
+def checkout() -> Path:
+    """Return the project's root, if this package was installed from a checkout; else a folder that means nothing."""
+    return Path(__file__).resolve().parents[2]
+
+
 def definitions_folder() -> Path:
     """Return the feature repository: `$GEARTRAIN_FEATURE_REPO`, or the checkout's; it need not be there."""
     own = os.environ.get("GEARTRAIN_FEATURE_REPO")
-    return Path(own) if own else Path(__file__).resolve().parents[2] / "data" / "feature_repo"
+    return Path(own) if own else checkout() / "data" / "feature_repo"
 
 
 def definitions_digest() -> str:

@@ -5,7 +5,6 @@ or deleted there: what lifts a withdrawal, or renews it, is one more record, whi
 it. So the folder says at any time what is withdrawn, and since when, and what was before.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -14,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from geartrain.artifacts import write_json
+from geartrain.artifacts import checkout, file_sha256, write_json
 from geartrain.errors import UserError
 
 FOLDER = Path("data/withdrawn")
@@ -107,7 +106,7 @@ def record(folder: Path, digest: str, action: str, *, name: str, reason: str, by
     if state == action:
         told = f"is already {history[-1]}" if history else "is not withdrawn, so there is nothing to lift"
         raise UserError(f"{name} ({digest[:12]}): {told}")
-    previous = _file_hash(_path(folder, digest, len(history))) if history else _NOTHING
+    previous = file_sha256(_path(folder, digest, len(history))) if history else _NOTHING
     path = _path(folder, digest, len(history) + 1)
     write_json(path, asdict(Tombstone(digest, action, name, reason, by, at, previous)))
     return path
@@ -122,8 +121,7 @@ def places() -> list[Path]:
         if missing:
             raise UserError(f"{PLACES}: no such folder: {missing[0]}, so nobody can say what is withdrawn. Mount it.")
         return folders
-    checkout = Path(__file__).resolve().parents[2]
-    return list(dict.fromkeys(folder.resolve() for folder in (project(Path()) / FOLDER, checkout / FOLDER)))
+    return list(dict.fromkeys((root / FOLDER).resolve() for root in (project(Path()), checkout())))
 
 
 def is_mounted() -> bool:
@@ -141,10 +139,6 @@ def _path(folder: Path, digest: str, number: int) -> Path:
     return folder / (f"{digest}.json" if number == 1 else f"{digest}.{number}.json")
 
 
-def _file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def _read_chain(digest: str, numbered: Mapping[int, Path]) -> list[Tombstone]:
     previous, records = _NOTHING, []
     for number in range(1, max(numbered) + 1):
@@ -158,7 +152,7 @@ def _read_chain(digest: str, numbered: Mapping[int, Path]) -> list[Tombstone]:
                 f"{path}: does not fit the tombstone before it, so one was changed. Get them back from git."
             )
         records.append(stone)
-        previous = _file_hash(path)
+        previous = file_sha256(path)
     return records
 
 

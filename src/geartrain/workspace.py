@@ -26,7 +26,7 @@ MADE_BY = "# made by: geartrain run"
 
 def project_root() -> Path | None:
     """Return the checkout that this package was installed from, if it was (`pip install -e`)."""
-    root = Path(__file__).resolve().parents[2]
+    root = artifacts.checkout()
     return root if (root / "profiles").is_dir() else None
 
 

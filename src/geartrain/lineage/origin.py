@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from geartrain.artifacts import code_digest
+from geartrain.artifacts import checkout, code_digest
 
 RUN_ID = "GEARTRAIN_RUN_ID"
 """Variable with Kubeflow's run id. A parameter would be part of the cache key, and no run would hit another's cache."""
@@ -91,7 +91,7 @@ def _commit(environment: Mapping[str, str]) -> tuple[str, bool | None]:
 @cache
 def _git() -> dict[str, Any]:
     """Return commit, remote and whether sources were changed, of the checkout that this package is part of, if any."""
-    root = Path(__file__).resolve().parents[3]
+    root = checkout()
     if not (root / ".git").exists() or not (root / "src" / "geartrain").is_dir():
         return {}
     commit = _ask(root, "rev-parse", "HEAD")

@@ -19,7 +19,7 @@ import numpy as np
 from geartrain.algorithms import statistics
 from geartrain.rollouts.suite import DECODINGS
 from geartrain.study.collect import BEHAVIOUR, CRITIC, PHASES, TRAINING, CellResult, Measure
-from geartrain.study.curves import Curve, area, band, median_steps, steps_to, value_at
+from geartrain.study.curves import Band, Curve, area, band, median_steps, steps_to, value_at
 from geartrain.study.floors import warnings
 from geartrain.study.outcomes import OUTCOMES, Numbers
 from geartrain.study.schema import Plan
@@ -152,14 +152,15 @@ def _beside(cells: Sequence[CellResult], controls: Sequence[CellResult], end: fl
     if not both:
         return None
     mine, theirs = ([cell.curve for cell in side if cell.cell.seed in both] for side in (cells, controls))
-    level = value_at(_mean_curve(theirs), end)
-    steps, control_steps = (steps_to(_mean_curve(curves), level - _TIE) for curves in (mine, theirs))
+    shown = band(theirs)
+    control = _mean_curve(shown)
+    level = value_at(control, end)
     return {
         "seeds": sorted(both),
         "level": _round(level),
-        "steps": _round(steps),
-        "control_steps": _round(control_steps),
-        "band": asdict(band(theirs)),
+        "steps": _round(steps_to(_mean_curve(band(mine)), level - _TIE)),
+        "control_steps": _round(steps_to(control, level - _TIE)),
+        "band": asdict(shown),
     }
 
 
@@ -205,8 +206,7 @@ def _outcomes(cells: Sequence[CellResult]) -> Table:
     return found
 
 
-def _mean_curve(curves: Sequence[Curve]) -> Curve:
-    shown = band(curves)
+def _mean_curve(shown: Band) -> Curve:
     return Curve(shown.x, shown.mean)
 
 
