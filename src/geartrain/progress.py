@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Protocol, TextIO, TypeVar
 
+from geartrain import live
 from geartrain.preemption import leave_if_asked
 
 PLAIN_EVERY_SECONDS = 10.0
@@ -33,13 +34,13 @@ def bar(label: str, total: int | None, *, stream: TextIO | None = None) -> Itera
     """
     out = sys.stderr if stream is None else stream
     if _muted:
-        yield _leaving(_nothing)
+        yield _told(_nothing, label, total)
     elif out.isatty():
         with _live_bar(label, total, out) as advance:
-            yield _leaving(advance)
+            yield _told(advance, label, total)
     else:
         lines = PlainLines(label, total, out)
-        yield _leaving(lines.advance)
+        yield _told(lines.advance, label, total)
         lines.close()
 
 
@@ -53,9 +54,15 @@ def _nothing(steps: int = 1, *, status: str | None = None) -> None:
     pass
 
 
-def _leaving(advance: Advance) -> Advance:
+def _told(advance: Advance, label: str, total: int | None) -> Advance:
+    """Let those who watch the stage hear of it too, and leave where the process was asked to."""
+    done = 0
+
     def told(steps: int = 1, *, status: str | None = None) -> None:
+        nonlocal done
+        done += steps
         advance(steps, status=status)
+        live.progress(label, done, total, status)
         leave_if_asked()
 
     return told

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from geartrain import artifacts, withdrawals
+from geartrain import artifacts, live, withdrawals
 from geartrain.config import Config
 from geartrain.errors import UserError
 from geartrain.lineage.events import Data
@@ -72,6 +72,11 @@ def home() -> Path:
 def event_log() -> Path:
     """Return the folder of lineage events."""
     return home() / LINEAGE
+
+
+def live_record(work: Path) -> Path:
+    """Return the file that says what happens to a piece of work while it runs, given its work folder."""
+    return home() / live.FOLDER / f"{work.name}.jsonl"
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,8 @@ def _run(
         if finished is not None:
             mend(event_log(), task, artifacts.read_manifest(target).digest, finished)
             return finished
-        with recorded(event_log(), task) as published:
+        told = {"stage": spec.name, "key": task.key, "pid": os.getpid(), "parameters": parameters}
+        with live.telling(live_record(work), **told) as ending, recorded(event_log(), task) as published:
             staged = work / "output"
             staged.mkdir(parents=True, exist_ok=True)
             _remove_half_written(staged)
@@ -200,6 +206,7 @@ def _run(
                 spec.sealed(staged)
             artifacts.publish(staged, target)
             published.digest, published.metrics = manifest.digest, metrics
+            ending |= {"digest": manifest.digest, "metrics": metrics}
         shutil.rmtree(work, ignore_errors=True)
         return metrics
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from geartrain import live
 from geartrain.algorithms.schedule import linear
 from geartrain.algorithms.surrogate import kl_as_reward
 from geartrain.errors import UserError
@@ -40,6 +41,7 @@ from geartrain.training.lesson import (
     shorten,
     some_groups,
 )
+from geartrain.training.pace import Pace
 from geartrain.training.policy_engine import build_engine
 from geartrain.training.policy_step import PolicyStep, asks_reference
 from geartrain.training.reference import summarise
@@ -103,6 +105,7 @@ class PolicyTrainer:
             self.reference.model,
         )
         self._empty_in_a_row = 0
+        self._pace = Pace()
         self._server: ServerReference | None = None
         if assigner.recipe.teacher == "siblings" and section.reference_url is not None:
             self._server = ServerReference(section.reference_url, section.reference_model)
@@ -131,6 +134,8 @@ class PolicyTrainer:
             if not self.history:
                 record |= start
             self.history.append(record)
+            told = {"seconds": self._pace.seconds, "tokens": self._pace.tokens, "record": record}
+            live.emit("iteration", index=record["iteration"], **told)
             ending = any(self._ranks.gather(asked()))  # one is enough: the others would wait for it
             if ending or len(self.history) % self.section.checkpoint_every == 0:
                 self._save()
@@ -142,7 +147,11 @@ class PolicyTrainer:
 
     def iterate(self, iteration: int) -> Record:
         """Play, train, validate when it is time; return the record of this iteration."""
-        scored, lesson = self._play(iteration)
+        self._pace.begin()
+        with self._pace.timed("play"):
+            scored, lesson = self._play(iteration)
+        self._pace.count("played", scored.trajectories)
+        self._pace.count("trained", lesson.trajectories)
         self.world.remember(iteration, scored)
         record: Record = {
             "iteration": iteration,
@@ -151,12 +160,14 @@ class PolicyTrainer:
         }
         if lesson.trajectories:
             self._empty_in_a_row = 0
-            record |= self._train(lesson, iteration)
+            with self._pace.timed("train"):
+                record |= self._train(lesson, iteration)
         else:
             self._note_empty(record)
         done = iteration + 1
         if done % self.section.validate_every == 0 or done == self.section.iterations:
-            validation = self.world.validate(self.policy)
+            with self._pace.timed("validate"):
+                validation = self.world.validate(self.policy)
             self.best.consider(validation, done, self.policy.model)
             record |= {"val_sampled": validation.sampled, "val_greedy": validation.greedy}
         record["alarms"] = alarms([*self.history, record])
@@ -328,6 +339,11 @@ class PolicyTrainer:
             )
 
     def _save(self) -> None:
+        with self._pace.timed("save"):
+            self._write_checkpoint()
+        live.emit("checkpoint", step=len(self.history), seconds=self._pace.seconds["save"])
+
+    def _write_checkpoint(self) -> None:
         engine = self._engine.save(self._work, len(self.history))
         state = {
             "model": self.policy.model.state_dict(),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geartrain import artifacts, withdrawals
+from geartrain import artifacts, live, withdrawals
 from geartrain.config import Config, parse_config
 from geartrain.errors import UserError
 from geartrain.lineage.events import digests, read_events
@@ -64,6 +64,22 @@ def test_a_stage_seals_what_it_wrote_and_says_so(toy: StageSpec) -> None:
     start, complete = read_events(event_log())
     assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
     assert complete["outputs"][0]["facets"]["version"]["datasetVersion"] == f"sha256:{manifest.digest}"
+
+
+def test_a_stage_can_be_watched_and_what_was_seen_outlives_it(toy: StageSpec, body: Body) -> None:
+    body.error = UserError("why")
+    with pytest.raises(UserError):
+        toy.run(Config(), {}, OUT)
+    body.error = None
+    metrics = toy.run(Config(), {}, OUT)
+    (path,) = (stages.home() / live.FOLDER).iterdir()
+    lines = live.read(path)
+    assert [line["kind"] for line in lines] == ["begin", "end", "begin", "end"]
+    assert [line.get("outcome") for line in lines] == [None, "failed", None, "complete"]
+    assert lines[-1]["metrics"] == metrics
+    assert path.stem == f"toy-{lines[0]['key'][:16]}"
+    toy.run(Config(), {}, OUT)
+    assert live.read(path) == lines, "what is finished is not begun again"
 
 
 def test_a_finished_stage_is_not_repeated_and_a_changed_one_is(toy: StageSpec, body: Body) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from geartrain import live
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.algorithms.validity import ALARMS, INERT_ITERATIONS
 from geartrain.errors import UserError
@@ -270,3 +271,19 @@ def test_no_patience_is_endless():
     assert not out_of_patience(history, 0, None)
     assert out_of_patience(history, 50, 49)
     assert not out_of_patience(history, 50, 50)
+
+
+def test_who_looks_is_told_of_each_iteration_once_and_of_each_checkpoint(tmp_path):
+    lines = []
+    end = live.subscribe(lines.append)
+    try:
+        history = _trainer(tmp_path, "grpo", make_config(iterations=2), make_policy()).run()
+        _trainer(tmp_path, "grpo", make_config(iterations=2), make_policy()).run()  # resumed at its end: nothing new
+    finally:
+        end()
+    told = [line for line in lines if line["kind"] == "iteration"]
+    assert [line["record"] for line in told] == history
+    assert [line["index"] for line in told] == [0, 1]
+    assert all({"play", "train"} <= set(line["seconds"]) for line in told)
+    assert all(0 < line["tokens"]["trained"] <= line["tokens"]["played"] for line in told)
+    assert [line["step"] for line in lines if line["kind"] == "checkpoint"][-1] == 2

@@ -1,0 +1,172 @@
+"""What happens to a stage while it runs, told line by line to whoever looks: exporter, terminal, run page, diagnosis.
+
+One append-only file of JSON lines per piece of work. It is no output of the
+stage: it holds times, and it stays when the stage is over. One process writes
+it, the one that holds the stage's lock. Every line has `time` (unix seconds)
+and `kind`:
+
+    begin       stage, key, pid, parameters; again when a killed run is resumed
+    progress    label, done, total, status; at most one a second and label
+    iteration   index, seconds, tokens, record (the line of history.jsonl); of one index the last counts
+    checkpoint  step
+    end         outcome (complete, failed, interrupted), reason, metrics
+
+A watcher is never worth a run: what cannot be written is said once, and not tried again.
+"""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from geartrain.errors import GeartrainError
+from geartrain.preemption import PreemptedError
+
+Line = dict[str, Any]
+FOLDER = "live"
+"""Folder of these files, below a workspace's `.geartrain`."""
+PROGRESS_EVERY_SECONDS = 1.0
+_listeners: list[Callable[[Line], None]] = []
+_file: TextIO | None = None
+_progress_at: dict[str, float] = {}
+
+
+@contextmanager
+def telling(path: Path, **known: Any) -> Iterator[dict[str, Any]]:
+    """Append to `path` what is emitted while the block runs, between `begin` (with `known`) and `end`.
+
+    Yields what `end` will say besides its outcome; the caller may add to it.
+    """
+    global _file
+    _file = _opened(path)
+    _progress_at.clear()
+    ending: dict[str, Any] = {}
+    try:
+        emit("begin", **known)
+        yield ending
+    except BaseException as error:
+        asked = isinstance(error, PreemptedError) or not isinstance(error, Exception)
+        reason = str(error) if isinstance(error, GeartrainError) else repr(error)
+        emit("end", outcome="interrupted" if asked else "failed", reason=reason, **ending)
+        raise
+    else:
+        emit("end", outcome="complete", reason=None, **ending)
+    finally:
+        _forget()
+
+
+def emit(kind: str, **fields: Any) -> None:
+    """Tell the listeners, and the file of the stage that runs here, if one does; values are JSON-ready.
+
+    A number that is not finite becomes None: JSON has no word for it.
+    """
+    line: Line = {"time": time.time(), "kind": kind, **_finite(fields)}
+    if _file is not None:
+        try:
+            _file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            _file.flush()
+        except OSError as error:
+            _give_up(error)
+    for listener in tuple(_listeners):
+        listener(line)
+
+
+def progress(label: str, done: int, total: int | None, status: str | None) -> None:
+    """Emit how far something is, unless that was done less than a second ago; its end is always told."""
+    now = time.monotonic()
+    if done != total and now - _progress_at.get(label, -math.inf) < PROGRESS_EVERY_SECONDS:
+        return
+    _progress_at[label] = now
+    emit("progress", label=label, done=done, total=total, status=status)
+
+
+def subscribe(listener: Callable[[Line], None]) -> Callable[[], None]:
+    """Call `listener` with every line emitted in this process from now on; returns what ends that."""
+    _listeners.append(listener)
+
+    def end() -> None:
+        with suppress(ValueError):
+            _listeners.remove(listener)
+
+    return end
+
+
+def read(path: Path) -> list[Line]:
+    """Return the lines of a file, in order; what a kill cut short, or a fault of the disk garbled, is left out.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return follow(path, 0)[0]
+
+
+def follow(path: Path, position: int) -> tuple[list[Line], int]:
+    """Return the whole lines from a byte position on, and the position after them; a file that shrank is read anew."""
+    with path.open("rb") as file:
+        position = position if position <= file.seek(0, 2) else 0
+        file.seek(position)
+        data = file.read()
+    whole = data[: data.rfind(b"\n") + 1]
+    return [line for text in whole.splitlines() if (line := _parsed(text)) is not None], position + len(whole)
+
+
+def iterations(lines: Sequence[Line]) -> list[Line]:
+    """Return the iteration lines that count, by index: of an iteration that a resumed run did again, the last."""
+    kept: dict[int, Line] = {line["index"]: line for line in lines if line["kind"] == "iteration"}
+    return [kept[index] for index in sorted(kept)]
+
+
+def _opened(path: Path) -> TextIO | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _end_torn_line(path)
+        return path.open("a", encoding="utf-8")
+    except OSError as error:
+        _give_up(error)
+        return None
+
+
+def _end_torn_line(path: Path) -> None:
+    """Let what follows a line that a kill cut short begin on a line of its own."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    with path.open("rb+") as file:
+        file.seek(-1, 2)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+
+
+def _give_up(error: OSError) -> None:
+    _forget()
+    text = f"live record: {error}; nobody can watch this stage, which goes on. Is the disk full?"
+    print(text, file=sys.stderr, flush=True)
+
+
+def _forget() -> None:
+    global _file
+    if _file is not None:
+        with suppress(OSError):
+            _file.close()
+    _file = None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value
+
+
+def _parsed(text: bytes) -> Line | None:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and "kind" in line and "time" in line else None
