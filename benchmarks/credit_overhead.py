@@ -5,8 +5,10 @@ their tokens sampled. What is timed is all that an iteration does after its
 episodes are scored: the pass of the reference, the teacher's, the weights, and
 the optimiser steps. Every recipe pays the same KL penalty as `grpo`.
 
-CPU seconds, so that other work on the machine disturbs little; still, compare
-lines of one run only: the ratio is taken round by round, then the median.
+CPU seconds, so that other work on the machine disturbs little. Still a shared
+machine is now faster and now slower: each recipe is run between two runs of
+`grpo`, the ratio is to their mean, and the median over the rounds is told.
+Compare lines of one run only.
 """
 
 import argparse
@@ -28,6 +30,7 @@ from geartrain.models.backbone import Policy, build_policy
 from geartrain.models.heads import CriticHead
 from geartrain.models.tokenizer import train_tokenizer
 from geartrain.policy_section import PolicySection
+from geartrain.progress import track
 from geartrain.training.credit import CreditAssigner, Critic
 from geartrain.training.features import frozen_pass, sequence_of
 from geartrain.training.lesson import Lesson
@@ -133,10 +136,10 @@ def cpu_seconds(
 
 
 def main() -> None:
-    """Print one line per recipe: CPU seconds, and the ratio to `grpo` of the same round."""
+    """Print one line per recipe: CPU seconds, and the ratio to the runs of `grpo` before and after it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trajectories", type=int, default=96)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--trajectories", type=int, default=48)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--recipes", nargs="*", choices=list(RECIPES), default=list(RECIPES))
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -148,18 +151,22 @@ def main() -> None:
     sampled, total = (sum(map(sum, rows)) for rows in zip(*(_counts(t) for t in trajectories), strict=True))
     print(f"{len(trajectories)} trajectories, {total:,} tokens, {sampled:,} of them sampled, {options.rounds} rounds")
     cpu_seconds("grpo", policy, weights, trajectories[:SIBLINGS], section)  # warm up
-    taken: dict[str, list[float]] = {recipe: [] for recipe in dict.fromkeys(["grpo", *options.recipes])}
-    for _ in range(options.rounds):
-        for recipe, seconds in taken.items():
-            seconds.append(cpu_seconds(recipe, policy, weights, trajectories, section))
+    plain = [cpu_seconds("grpo", policy, weights, trajectories, section)]
+    taken: dict[str, list[tuple[float, float]]] = {recipe: [] for recipe in options.recipes}
+    for _ in track(range(options.rounds), "rounds"):
+        for recipe, pairs in taken.items():
+            own = cpu_seconds(recipe, policy, weights, trajectories, section)
+            plain.append(cpu_seconds("grpo", policy, weights, trajectories, section))
+            pairs.append((own, own / statistics.mean(plain[-2:])))
+    print(f"grpo: {statistics.median(plain):.2f} CPU s, {min(plain):.2f} to {max(plain):.2f}")
     print(f"{'recipe':20} {'CPU s':>7} {'ratio':>6} {'bar':>6}  further passes")
-    for recipe, seconds in taken.items():
-        ratio = statistics.median(own / plain for own, plain in zip(seconds, taken["grpo"], strict=True))
+    for recipe, pairs in taken.items():
+        seconds, ratio = (statistics.median(column) for column in zip(*pairs, strict=True))
         passes = PASSES.get(recipe, 0)
         bar = FREE if passes == 0 else ONE_PASS if passes <= 1 else None
         shown = "-" if bar is None else f"{bar:.2f}"
         over = "  OVER" if bar is not None and ratio > bar else ""
-        print(f"{recipe:20} {statistics.median(seconds):7.2f} {ratio:6.2f} {shown:>6}  {passes:g}{over}", flush=True)
+        print(f"{recipe:20} {seconds:7.2f} {ratio:6.2f} {shown:>6}  {passes:g}{over}", flush=True)
 
 
 def _counts(trajectory: Trajectory) -> tuple[list[int], list[int]]:

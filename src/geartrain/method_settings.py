@@ -31,6 +31,8 @@ class Setting:
             return None if isinstance(value, bool) else f"is {value!r}, expected true or false"
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"is {value!r}, expected a number"
+        if isinstance(self.default, int) and isfinite(value) and value != int(value):
+            return f"is {value}, expected a whole number"
         inside = isfinite(value) and self.minimum <= value <= self.maximum
         most = f" to {self.maximum:g}" if isfinite(self.maximum) else " or more, and finite"
         return None if inside else f"is {value}, expected {self.minimum:g}{most}"

@@ -15,6 +15,12 @@ def _known_method(name: str) -> str:
     return name
 
 
+def _http_address(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"{url!r} is no http(s) address, such as http://127.0.0.1:8000/v1")
+    return url
+
+
 class ShardingSection(Section):
     """DeepSpeed: what of the training state lies in parts on several ranks."""
 
@@ -85,7 +91,7 @@ class PolicySection(Section):
     gradient_clip: Positive = 1.0
     sharding: ShardingSection | None = None
     """DeepSpeed for one or many ranks; null keeps the whole state on each rank, and needs no DeepSpeed."""
-    reference_url: str | None = None
+    reference_url: Annotated[str, AfterValidator(_http_address)] | None = None
     """OpenAI-compatible server that summarises siblings for sgcd_p; None: built-in rules. Its key: environment."""
     reference_model: str = "default"
     """Model that the server is asked for."""

@@ -31,6 +31,7 @@ LIVELY = {
     "gear_a_sgcd": {"distil": 0.3, "distil_direction": "jsd", "teacher": "snapshot"},
     "gear_b": {"dead_zone": 0.0, "granularity": "learned"},
     "gear_p": {"onset": 0.01},
+    "direct_distillation": {"distil_direction": "forward"},
 }
 """Settings with which every head of a recipe's loss is at work."""
 

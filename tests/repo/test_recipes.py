@@ -67,6 +67,8 @@ def test_every_setting_that_the_maths_reads_exists() -> None:
         ({"settings": {"gear_b": {"normalise": 1.0}}}, r"normalise is 1.0, expected true or false"),
         ({"settings": {"gear_b": {"failures": "damp"}}}, r"failures is 'damp', expected one of dampen, amplify; did"),
         ({"settings": {"gear_p": {"alpha": float("nan")}}}, r"alpha is nan, expected 0 to 1.9"),
+        ({"settings": {"gear_p": {"longest": 12.5}}}, r"longest is 12.5, expected a whole number"),
+        ({"reference_url": "notaurl"}, r"reference_url: 'notaurl' is no http\(s\) address, such as http://127"),
         ({"settings": {"grpo": {"x": 1.0}}}, r"x: no setting of grpo; it has none"),
     ],
 )

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from geartrain.errors import UserError
 from geartrain.training.reference import choose, clause, sanitise, summarise
 from geartrain.trajectory import Trajectory
 
@@ -41,12 +40,6 @@ class ServerReference:
     model: str
     failures: Counter[str] = field(default_factory=Counter)
     """What went wrong so far, by kind."""
-
-    def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise UserError(
-                f"policy.reference_url: {self.url!r} is no http(s) address, such as http://127.0.0.1:8000/v1"
-            )
 
     def __call__(self, siblings: Sequence[Trajectory]) -> str | None:
         """Return the reference of one group, or None when its outcomes are all alike."""

@@ -6,7 +6,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from geartrain.errors import UserError
 from geartrain.training.reference import MASK, summarise
 from geartrain.training.reference_server import KEY, ServerReference
 from geartrain.trajectory import ToolCall, ToolResult, Trajectory, Turn
@@ -96,8 +95,3 @@ def test_a_server_that_fails_is_counted_and_the_rules_take_over(server, answer, 
 def test_a_group_of_one_outcome_asks_nobody(server):
     assert _reference(server)([GOOD, GOOD]) is None
     assert server.asked == []
-
-
-def test_only_http_is_an_address():
-    with pytest.raises(UserError, match="no http"):
-        ServerReference("file:///etc/passwd", "x")
