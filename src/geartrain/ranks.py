@@ -77,14 +77,15 @@ class Group(Ranks):
         import torch
         import torch.distributed as dist
 
+        from geartrain.placement import collectives, own_device
+
         self._dist = dist
         self.rank, self.size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
         self.local_rank = int(environment.get("LOCAL_RANK", "0"))
-        cuda = torch.cuda.is_available()
-        if cuda:
-            torch.cuda.set_device(self.local_rank)
-        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-        dist.init_process_group(backend, meeting, timeout=PATIENCE, rank=self.rank, world_size=self.size)
+        device = own_device(environment)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # NCCL's
+        dist.init_process_group(collectives(device), meeting, timeout=PATIENCE, rank=self.rank, world_size=self.size)
         Group.joined = True
 
     def gather(self, value: T) -> list[T]:

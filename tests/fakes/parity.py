@@ -6,11 +6,20 @@ succeeds when the last message is right, and every right message is a sub-goal.
 
 import torch
 
+from geartrain.algorithms.recipe import RECIPES
 from geartrain.config import Config, TinyModel
 from geartrain.environments.environment import Step, Task, Verdict
+from geartrain.methods import settings_of
 from geartrain.models.backbone import build_policy
+from geartrain.models.heads import CriticHead
 from geartrain.models.tokenizer import train_tokenizer
+from geartrain.placement import CPU
+from geartrain.rewards.mix import RewardMix
 from geartrain.rollouts.collect import Limits, play
+from geartrain.stages.policy import TaskWorld
+from geartrain.training.credit import CreditAssigner, Critic
+from geartrain.training.critic import Labelling
+from geartrain.training.policy import PolicyTrainer
 from geartrain.trajectory import ToolCall, ToolResult
 
 TURNS = 2
@@ -41,10 +50,52 @@ def make_config(**policy):
     )
 
 
-def make_policy(seed=0):
+def make_policy(seed=0, device=CPU):
     torch.set_num_threads(1)
     texts = ["Speak, number 0 1 2 3 4 5 6 7 8 9", "right", "wrong"] * 4
-    return build_policy(train_tokenizer(texts, vocabulary=TINY.vocabulary), TINY, seed=seed)
+    return build_policy(train_tokenizer(texts, vocabulary=TINY.vocabulary), TINY, seed=seed, device=device)
+
+
+def make_assigner(config, policy, recipe):
+    """Return what weighs advantages; its critic has learned nothing."""
+    torch.manual_seed(11)
+    width, section, device = policy.model.config.hidden_size, config.policy, policy.model.device
+    return CreditAssigner(
+        RECIPES[recipe],
+        settings_of(recipe, section.settings.get(recipe, {})),
+        critic=Critic(CriticHead(width, hidden=8).eval().to(device), 0.7, None, Labelling(1.0, 0.5, 5.0)),
+        width=width,
+        iterations=section.iterations,
+        seed=0,
+        device=device,
+    )
+
+
+class Killed(BaseException):
+    pass
+
+
+class FragileWorld(TaskWorld):
+    """Dies when it is asked to play one of some iterations."""
+
+    deaths: tuple[int, ...] = ()
+
+    def play(self, policy, iteration, refill=0):
+        if iteration in self.deaths:
+            raise Killed
+        return super().play(policy, iteration, refill)
+
+
+def make_trainer(work, config, recipe="gear_a_sgcd", deaths=(), policy=None, world_type=FragileWorld):
+    """Return the policy loop over seven tasks, and four to validate on."""
+    policy = policy or make_policy()
+    rewards = RewardMix(policy.tokenizer, model_weight=0.0, invalid_call_reward=-0.1, learned=None)
+    world = world_type(
+        ParityPlayers(config), make_tasks(7), make_tasks(4, "val"), rewards, config, Parity(), policy.chat
+    )
+    object.__setattr__(world, "deaths", deaths)
+    assigner = make_assigner(config, policy, recipe)
+    return PolicyTrainer(policy, assigner, world, config.policy, context=256, seed=0, work=work)
 
 
 class ParityEpisode:

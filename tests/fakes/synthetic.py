@@ -35,6 +35,16 @@ LIVELY = {
 }
 """Settings with which every head of a recipe's loss is at work."""
 
+HEADS = {
+    "plain": {"kl_coefficient": 0.0},
+    "k1": {"kl_coefficient": 0.5, "kl_estimator": "k1"},
+    "k2": {"kl_coefficient": 0.5, "kl_estimator": "k2"},
+    "k3 and entropy": {"kl_coefficient": 0.5, "kl_estimator": "k3", "entropy_coefficient": 0.2},
+    "full": {"kl_coefficient": 0.5, "kl_estimator": "full"},
+    "sequence ratio": {"kl_coefficient": 0.0, "ratio": "sequence"},
+}
+"""What is in the loss beside the recipe's own heads (policy gradient, distillation)."""
+
 
 def episodes(vocabulary=256, seed=3):
     """Return eight ragged siblings of two tasks, three turns each, 28 to 40 tokens."""
@@ -81,7 +91,8 @@ def moved(model, *, seed):
     """Return a model of other weights near it."""
     other = frozen_copy(model)
     for weight in other.parameters():
-        weight.add_(0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)))
+        noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed))
+        weight.add_(0.02 * noise.to(weight.device))
     return other
 
 
@@ -107,14 +118,15 @@ class _Catch:
 def trainer_of(name, policy, section, work, settings=None):
     """Return a trainer of a recipe with its lively settings; its critic has learned nothing."""
     torch.manual_seed(11)
-    width = policy.model.config.hidden_size
+    width, device = policy.model.config.hidden_size, policy.model.device
     assigner = CreditAssigner(
         RECIPES[name],
         settings_of(name, {**LIVELY.get(name, {}), **(settings or {})}),
-        critic=Critic(CriticHead(width, hidden=8).eval(), 0.7, None),
+        critic=Critic(CriticHead(width, hidden=8).eval().to(device), 0.7, None),
         width=width,
         iterations=section.iterations,
         seed=0,
+        device=device,
     )
     return PolicyTrainer(policy, assigner, Told(), section, context=CONTEXT, seed=0, work=work)
 

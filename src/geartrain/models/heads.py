@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from geartrain.placement import CPU, on_cpu
+
 
 class GrainNetwork(nn.Module):
     """Mixture of the grains, per state: Linear - ReLU - Linear - softmax.
@@ -91,13 +93,13 @@ class UnitHead(nn.Module):
 
 def save_head(head: nn.Module, path: Path) -> None:
     """Write a head's weights and buffers (safetensors)."""
-    save_file({name: value.contiguous() for name, value in head.state_dict().items()}, path)
+    save_file({name: value.contiguous() for name, value in on_cpu(head.state_dict()).items()}, path)
 
 
-def load_critic_head(path: Path) -> CriticHead:
-    """Rebuild a critic head from its weights alone; their shapes tell its sizes."""
+def load_critic_head(path: Path, *, device: torch.device = CPU) -> CriticHead:
+    """Rebuild a critic head from its weights alone, on `device`; their shapes tell its sizes."""
     state = load_file(path)
     hidden, width = state["inner.weight"].shape
     head = CriticHead(width // 2, hidden=hidden)
     head.load_state_dict(state)
-    return head.eval()
+    return head.eval().to(device)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from geartrain.artifacts import write_json
 from geartrain.errors import UserError
 from geartrain.models.backbone import load_encoder, mean_pool
+from geartrain.placement import CPU, device_of, half_precision, on_cpu
 
 HEAD_GAIN = 16.0
 """Factor on the head's output: lets the head learn faster than the encoder at one learning rate."""
@@ -67,9 +68,14 @@ class RewardModel:
         self.trusted = trusted
         """Whether held-out pairs showed that it ranks better than a coin."""
 
+    @property
+    def device(self) -> torch.device:
+        """Where it lies."""
+        return self.head.weight.device
+
     @classmethod
     def new(cls, encoder: Any, tokenizer: Any, *, max_tokens: int) -> "RewardModel":
-        """Put an untrained head on an encoder. The head is zero: every construction is equal (rl-faults D5).
+        """Put an untrained head on an encoder, where it lies. It is zero: all constructions are equal (rl-faults D5).
 
         Raises:
             UserError: the encoder has another layout, or reads fewer than `max_tokens` tokens.
@@ -82,11 +88,18 @@ class RewardModel:
             raise UserError(f"reward_model.max_tokens: {max_tokens}, but the encoder reads {limit} tokens. Lower it.")
         head = nn.Linear(encoder.config.hidden_size, 1, bias=False)
         nn.init.zeros_(head.weight)
-        return cls(encoder, tokenizer, head, max_tokens=max_tokens, calibration=Calibration(), trusted=False)
+        return cls(
+            encoder,
+            tokenizer,
+            head.to(device_of(encoder)),
+            max_tokens=max_tokens,
+            calibration=Calibration(),
+            trusted=False,
+        )
 
     @classmethod
-    def load(cls, folder: Path) -> "RewardModel":
-        """Load what `save` wrote.
+    def load(cls, folder: Path, *, device: torch.device = CPU) -> "RewardModel":
+        """Load what `save` wrote, to `device`.
 
         Raises:
             UserError: the folder is incomplete or of another version.
@@ -96,7 +109,7 @@ class RewardModel:
             record = json.loads(path.read_text(encoding="utf-8"))
             if record["format"] != FORMAT:
                 raise UserError(f"{path}: format {record['format']}, expected {FORMAT}. Run `reward_model` again.")
-            encoder, tokenizer = load_encoder(folder / "encoder")
+            encoder, tokenizer = load_encoder(folder / "encoder", device=device)
             model = cls.new(encoder, tokenizer, max_tokens=record["max_tokens"])
             model.head.load_state_dict(load_file(folder / "head.safetensors"))
             model.calibration = Calibration(record["centre"], record["temperature"])
@@ -109,7 +122,8 @@ class RewardModel:
         """Write a self-contained folder: encoder and tokenizer, head, calibration."""
         self.encoder.save_pretrained(folder / "encoder")
         self.tokenizer.save_pretrained(folder / "encoder")
-        save_file({name: x.contiguous() for name, x in self.head.state_dict().items()}, folder / "head.safetensors")
+        weights = {name: value.contiguous() for name, value in on_cpu(self.head.state_dict()).items()}
+        save_file(weights, folder / "head.safetensors")
         write_json(
             folder / "reward_model.json",
             {
@@ -153,7 +167,7 @@ class RewardModel:
         """
         scores = [0.0] * len(texts)
         for rows in _batches([len(text) for text in texts]):
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+            with half_precision(self.device, enabled=bfloat16):
                 raw_B = self.upper(*self.lower([texts[row] for row in rows], 0), 0)
             for row, raw in zip(rows, raw_B.tolist(), strict=True):
                 scores[row] = (raw - self.calibration.centre) / self.calibration.temperature
@@ -169,18 +183,21 @@ class RewardModel:
             ids_BT[row, columns] = torch.tensor(text.ids)
             segment_BT[row, columns] = torch.tensor(text.segments)
             mask_BT[row, columns] = True
-        return ids_BT, segment_BT, mask_BT
+        return ids_BT.to(self.device), segment_BT.to(self.device), mask_BT.to(self.device)
 
     def _through(self, layers: nn.ModuleList, hidden_BTH: Tensor, mask_BT: Tensor) -> Tensor:
         hidden = hidden_BTH
-        bias_B11T = torch.zeros(mask_BT.shape).masked_fill(~mask_BT, torch.finfo(torch.float32).min)[:, None, None]
+        zero_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
+        bias_B11T = zero_BT.masked_fill(~mask_BT, torch.finfo(torch.float32).min)[:, None, None]
         for layer in layers:
             hidden = layer(hidden, bias_B11T)
         return hidden
 
 
-def has_fast_bfloat16() -> bool:
-    """Return whether this CPU multiplies bfloat16 in hardware; elsewhere it is slower than float32."""
+def has_fast_bfloat16(device: torch.device = CPU) -> bool:
+    """Return whether a device multiplies bfloat16 in hardware; a CPU that does not is slower than in float32."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, probe, bool)() for probe in probes)
 

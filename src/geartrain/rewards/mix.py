@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
 from geartrain.models.spans import Decoder
+from geartrain.placement import CPU
 from geartrain.rewards.channel import Channel, Tasks, ask
 from geartrain.rewards.fusion import fuse_group
 from geartrain.rewards.grains import with_grains
@@ -59,6 +62,7 @@ class RewardMix:
         invalid_call_reward: float,
         progress_weight: float = PROGRESS_WEIGHT,
         learned_in_ties: bool = False,
+        device: torch.device = CPU,
     ) -> "RewardMix":
         """Load the reward model, unless there is none or its weight is 0.
 
@@ -69,13 +73,15 @@ class RewardMix:
             invalid_call_reward: step reward of a turn that was answered by an error, <= 0.
             progress_weight: share of the reward that a failure earns by its progress, in [0, 1).
             learned_in_ties: whether groups that the verifier cannot tell apart are told apart by the model.
+            device: where the model shall lie.
 
         Raises:
             UserError: the folder holds no reward model.
         """
         learned = None
         if reward_model_folder is not None and model_weight > 0:
-            learned = Learned(RewardModel.load(reward_model_folder), bfloat16=has_fast_bfloat16())
+            model = RewardModel.load(reward_model_folder, device=device)
+            learned = Learned(model, bfloat16=has_fast_bfloat16(device))
         return cls(
             tokenizer,
             model_weight=model_weight,

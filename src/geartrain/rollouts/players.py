@@ -19,6 +19,7 @@ import torch
 from geartrain.config import Config, EnvironmentSection
 from geartrain.environments import load_environment
 from geartrain.models.backbone import HEAVY, Policy, load_policy
+from geartrain.placement import CPU, hands
 from geartrain.ranks import deal_whole
 from geartrain.rollouts.collect import EpisodeRequest, Limits, play
 from geartrain.rollouts.parallel import Crew
@@ -27,7 +28,7 @@ from geartrain.trajectory import Trajectory
 
 @dataclass
 class Players:
-    """A crew that plays; close it. With one thread, or one group, episodes are played in this process."""
+    """A crew that plays; close it. With one thread, one group or a GPU, episodes are played in this process."""
 
     model: Path
     """Folder of the policy; its weights are replaced by those of the policy that is given."""
@@ -36,10 +37,13 @@ class Players:
     """`threads`, `model` and `environment` are read."""
     work: Path
     """Folder for weights on their way to the processes."""
+    device: torch.device = CPU
+    """Where the policy lies."""
     _crew: Crew = field(init=False)
 
     def __post_init__(self) -> None:
-        self._crew = Crew(self.config.threads, threads=self.config.threads, imports=(__name__, *HEAVY))
+        workers = hands(self.config.threads, self.device)
+        self._crew = Crew(workers, threads=self.config.threads, imports=(__name__, *HEAVY))
 
     def play(
         self,

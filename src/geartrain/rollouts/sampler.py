@@ -141,7 +141,9 @@ class Sampler:
         counts = np.array([len(ids) for ids in fed])
         logit_SV = self.cache.run(self.model, rows, counts, np.concatenate([np.asarray(ids) for ids in fed]))
         back = np.argsort(order)
-        return logit_SV if (back == np.arange(len(back))).all() else logit_SV[torch.from_numpy(back)]
+        return (
+            logit_SV if (back == np.arange(len(back))).all() else logit_SV[torch.from_numpy(back).to(logit_SV.device)]
+        )
 
     def begin(self, rows: Sequence[int], logit_SV: Tensor) -> np.ndarray:
         """Draw the first token of a message on each of `rows`; return the rows whose message ended with it."""

@@ -4,6 +4,7 @@ from contextlib import closing
 
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.models.backbone import load_policy
+from geartrain.placement import own_device
 from geartrain.progress import bar
 from geartrain.rollouts.collect import EpisodeRequest
 from geartrain.rollouts.players import Players
@@ -21,9 +22,10 @@ def run(job: Job) -> Metrics:
     config, section = job.config, job.config.collect
     tasks = pick(read_tasks(job.inputs["tasks"], "train"), section.tasks, config.seed, "collect")
     parts = []
-    players = Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, job.work)
+    model, device = job.inputs["warm_start"], own_device()
+    players = Players(model, job.inputs["tasks"] / "worlds", config, job.work, device)
     with closing(players), bar("collect", total=len(tasks) * section.siblings) as advance:
-        policy = load_policy(job.inputs["warm_start"], dtype=config.model.dtype, context=config.model.context)
+        policy = load_policy(model, dtype=config.model.dtype, context=config.model.context, device=device)
         for start in range(0, len(tasks), CHUNK_TASKS):
             part = job.work / f"part-{start:05d}.parquet"
             parts.append(part)

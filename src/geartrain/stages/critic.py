@@ -9,6 +9,7 @@ from geartrain.config import CriticSection
 from geartrain.features.frames import CRITIC, FRAMES, headroom_weights, read_frame, require_rows
 from geartrain.models.backbone import Policy, load_policy
 from geartrain.models.heads import save_head
+from geartrain.placement import own_device
 from geartrain.progress import track
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.training.critic import (
@@ -38,7 +39,8 @@ def run(job: Job) -> Metrics:
     trajectories = list(read_trajectories(job.inputs["collect"] / "trajectories.parquet"))
     frame = read_frame(job.inputs["preferences"] / FRAMES, CRITIC)
     require_rows(frame, {name: [getattr(t, name) for t in trajectories] for name in ("task_id", "sibling")})
-    policy = load_policy(job.inputs["warm_start"], dtype=config.model.dtype, context=config.model.context)
+    options: dict[str, Any] = {"dtype": config.model.dtype, "context": config.model.context, "device": own_device()}
+    policy = load_policy(job.inputs["warm_start"], **options)
     features = _features(policy, section, trajectories, output)
     labelling = Labelling(section.shrinkage, section.subgoal_credit, section.clip, section.similarity)
     weights = headroom_weights(frame, section.headroom_weight).tolist()
@@ -49,6 +51,7 @@ def run(job: Job) -> Metrics:
         "learning_rate": section.learning_rate,
         "epochs": section.epochs,
         "seed": config.seed,
+        "device": policy.model.device,
     }
     head, history = train_critic(training, validation, **settings)
     control, _ = train_critic(shuffle_labels(training, seed=config.seed), validation, **settings)
@@ -79,7 +82,7 @@ def _features(
 ) -> list[TurnFeatures]:
     encoder = None
     if section.encoder is not None:
-        encoder = TextEncoder(section.encoder, policy.tokenizer.decode)
+        encoder = TextEncoder(section.encoder, policy.tokenizer.decode, device=policy.model.device)
         encoder.save(output / "encoder")
     features: list[TurnFeatures] = []
     for start in track(range(0, len(trajectories), CHUNK), "critic features"):

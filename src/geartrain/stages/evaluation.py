@@ -14,6 +14,7 @@ from geartrain.datasets.task_sets import read_tasks
 from geartrain.environments import load_environment
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy, load_policy
+from geartrain.placement import hands, own_device
 from geartrain.progress import bar
 from geartrain.rollouts.collect import Limits
 from geartrain.rollouts.comparison import compare_families, compare_models, describe_model
@@ -41,7 +42,7 @@ def run(job: Job) -> Metrics:
     chunks = job.work / "chunks"
     pieces = [(role, job.inputs[name], job.inputs["tasks"], job.config, chunks) for role, name in MODELS.items()]
     with bar("evaluation", total=len(MODELS) * suite.episodes) as advance:
-        run_apart(_play_model, pieces, threads=job.config.threads, on_progress=advance)
+        run_apart(_play_model, pieces, threads=hands(job.config.threads, own_device()), on_progress=advance)
     episodes = {role: play_suite(suite, _nothing_left, work=chunks, label=role) for role in MODELS}
     for role in MODELS:
         write_episodes(output / "episodes", role, episodes[role])
@@ -133,7 +134,7 @@ def _play_model(
 
 
 def _load(model: Path, config: Config) -> Policy:
-    return load_policy(model, dtype=config.model.dtype, context=config.model.context)
+    return load_policy(model, dtype=config.model.dtype, context=config.model.context, device=own_device())
 
 
 def _nothing_left() -> Policy:

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.artifacts import write_atomically
 from geartrain.config import Config
@@ -23,6 +25,7 @@ from geartrain.features.statistics import played
 from geartrain.features.tables import FOLDER
 from geartrain.models.backbone import Policy, load_policy, save_policy
 from geartrain.models.chat import ChatFormat
+from geartrain.placement import own_device
 from geartrain.preemption import leave_if_asked
 from geartrain.progress import bar
 from geartrain.ranks import ALONE, Ranks, deal_whole, in_place
@@ -57,9 +60,9 @@ def run(job: Job) -> Metrics:
         UserError: an empty `val`, or a run that cannot learn or diverges.
     """
     config = job.config
-    own = job.work / f"rank-{job.ranks.rank}"
-    with closing(Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, own)) as players:
-        policy = _load(job.inputs["warm_start"], config)
+    own, device = job.work / f"rank-{job.ranks.rank}", own_device()
+    with closing(Players(job.inputs["warm_start"], job.inputs["tasks"] / "worlds", config, own, device)) as players:
+        policy = _load(job.inputs["warm_start"], config, device)
         frame = read_frame(job.inputs["preferences"] / FRAMES, SAMPLER)
         world = _world(job, policy, players, frame)
         metrics = _train(job, world, policy, _assigner(job, policy))
@@ -69,15 +72,17 @@ def run(job: Job) -> Metrics:
 
 
 def _assigner(job: Job, policy: Policy) -> CreditAssigner:
-    section = job.config.policy
+    section, device = job.config.policy, policy.model.device
     recipe = RECIPES[section.recipe]
+    critic = load_critic(job.inputs["critic"], policy.tokenizer.decode, device=device) if recipe.needs_critic else None
     return CreditAssigner(
         recipe,
         section.method_settings,
-        critic=load_critic(job.inputs["critic"], policy.tokenizer.decode) if recipe.needs_critic else None,
+        critic=critic,
         width=policy.model.config.get_text_config().hidden_size,
         iterations=section.iterations,
         seed=job.config.seed,
+        device=device,
     )
 
 
@@ -261,16 +266,17 @@ def _world(job: Job, policy: Policy, players: Players, frame: Frame) -> TaskWorl
         invalid_call_reward=section.invalid_call_reward,
         progress_weight=section.progress_weight,
         learned_in_ties=section.learned_in_ties,
+        device=policy.model.device,
     )
     environment = load_environment(config.environment, job.inputs["tasks"] / "worlds")
     history = History.of_frame(frame.table)
     return TaskWorld(players, train, val, rewards, config, environment, policy.chat, job.ranks, history)
 
 
-def _load(folder: Path, config: Config) -> Policy:
+def _load(folder: Path, config: Config, device: torch.device) -> Policy:
     sharding = config.policy.sharding
     dtype = config.model.dtype if sharding is None else sharding.precision  # whoever plays has the trainer's weights
-    return load_policy(folder, dtype=dtype, context=config.model.context)
+    return load_policy(folder, dtype=dtype, context=config.model.context, device=device)
 
 
 def _write_credit(path: Path, world: TaskWorld, policy: Policy, trainer: PolicyTrainer) -> None:

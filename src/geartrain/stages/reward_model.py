@@ -11,6 +11,7 @@ from geartrain.errors import UserError
 from geartrain.features.frames import FRAMES, REWARD_MODEL, Frame, headroom_weights, read_frame, require_rows
 from geartrain.models.backbone import load_encoder
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
+from geartrain.placement import own_device
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.training.reward_metrics import calibrate, is_trusted, resistance, summarise
 from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare
@@ -29,10 +30,10 @@ def run(job: Job) -> Metrics:
     """
     source = job.inputs["preferences"]
     frame = read_frame(source / FRAMES, REWARD_MODEL)
-    encoder, tokenizer = load_encoder(job.config.reward_model.encoder)
+    encoder, tokenizer = load_encoder(job.config.reward_model.encoder, device=own_device())
     model = RewardModel.new(encoder, tokenizer, max_tokens=job.config.reward_model.max_tokens)
     prepared = _prepare(model, source / "pairs.parquet", frame, job.config.reward_model.headroom_weight)
-    trainer = Trainer(model, prepared, _settings(job))
+    trainer = Trainer(model, prepared, _settings(job, bfloat16=has_fast_bfloat16(model.device)))
     with progress.bar("reward_model", total=trainer.total) as advance:
         history = trainer.run(job.work / "checkpoints", lambda record: advance(1, status=f"loss {record['loss']:.3f}"))
     raw = {part: trainer.raw(part) for part in prepared.examples}
@@ -69,7 +70,7 @@ def _prepare(model: RewardModel, source: Path, frame: Frame, headroom_weight: fl
     return prepared
 
 
-def _settings(job: Job) -> Settings:
+def _settings(job: Job, *, bfloat16: bool) -> Settings:
     section = job.config.reward_model
     return Settings(
         epochs=section.epochs,
@@ -79,7 +80,7 @@ def _settings(job: Job) -> Settings:
         patience=section.patience,
         margin_weight=section.margin_weight,
         seed=job.config.seed,
-        bfloat16=has_fast_bfloat16(),
+        bfloat16=bfloat16,
     )
 
 

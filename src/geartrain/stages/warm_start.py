@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from geartrain.artifacts import write_atomically
 from geartrain.config import Config, TinyModel
@@ -12,6 +13,7 @@ from geartrain.environments import load_environment
 from geartrain.errors import UserError
 from geartrain.models.backbone import ChatFormat, Policy, build_policy, load_policy, save_policy
 from geartrain.models.tokenizer import train_tokenizer
+from geartrain.placement import own_device
 from geartrain.progress import bar, track
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.training.batch import TokenSequence, make_sequence
@@ -104,7 +106,9 @@ def tokenize(demonstration: Demonstration, chat: ChatFormat, *, observations: bo
 def _start(config: Config, demonstrations: Sequence[Demonstration]) -> Policy:
     """Return the model before training: built here, or loaded from the configured path."""
     if not isinstance(config.model, TinyModel):
-        return load_policy(Path(config.model.path), dtype=config.model.dtype, context=config.model.context)
+        options: dict[str, Any] = {"dtype": config.model.dtype, "context": config.model.context}
+        return load_policy(Path(config.model.path), **options, device=own_device())
     sample = demonstrations[:TOKENIZER_DEMONSTRATIONS]
     texts = (text for demonstration in sample for text in demonstration.texts())
-    return build_policy(train_tokenizer(texts, vocabulary=config.model.vocabulary), config.model, seed=config.seed)
+    tokenizer = train_tokenizer(texts, vocabulary=config.model.vocabulary)
+    return build_policy(tokenizer, config.model, seed=config.seed, device=own_device())

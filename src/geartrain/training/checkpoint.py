@@ -15,6 +15,7 @@ import torch
 
 from geartrain.artifacts import file_sha256
 from geartrain.errors import InfrastructureError
+from geartrain.placement import CPU, on_cpu
 
 State = dict[str, Any]
 _DIGITS = 32
@@ -26,7 +27,7 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], *, step: int) -> Pat
     Args:
         folder: where checkpoints lie; made if missing.
         state: nested dicts and lists of tensors, numbers, strings, booleans and
-            None (what `torch.load(weights_only=True)` accepts).
+            None (what `torch.load(weights_only=True)` accepts). Tensors are written as of the CPU.
         step: number that orders the checkpoints.
 
     Raises:
@@ -36,7 +37,7 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], *, step: int) -> Pat
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            torch.save(dict(state), file)
+            torch.save(on_cpu(state), file)
             file.flush()
             os.fsync(file.fileno())
         path = folder / f"{step:09d}-{file_sha256(temporary)[:_DIGITS]}.pt"
@@ -62,8 +63,8 @@ def load_checkpoint(folder: Path) -> State | None:
     return None
 
 
-def rng_state() -> State:
-    """Return the state of the global generators of torch, numpy and Python."""
+def rng_state(device: torch.device = CPU) -> State:
+    """Return the state of the global generators of torch, numpy and Python, and of `device`."""
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     version, internal, gauss = random.getstate()
     state: State = {
@@ -71,20 +72,21 @@ def rng_state() -> State:
         "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached],
         "python": [version, list(internal), gauss],
     }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
+    if device.type != CPU.type:
+        state["device"] = {device.type: torch.get_device_module(device).get_rng_state(device)}
     return state
 
 
-def restore_rng_state(state: Mapping[str, Any]) -> None:
-    """Put the global generators back to what `rng_state` returned."""
+def restore_rng_state(state: Mapping[str, Any], device: torch.device = CPU) -> None:
+    """Put the global generators back to what `rng_state` returned; that of `device` if the state is of its kind."""
     torch.set_rng_state(state["torch"])
     kind, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    own = state.get("device", {}).get(device.type)
+    if own is not None:
+        torch.get_device_module(device).set_rng_state(own, device)
 
 
 def _intact(path: Path) -> bool:

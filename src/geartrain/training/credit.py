@@ -17,6 +17,7 @@ from geartrain.algorithms.granularity import fuse, pull
 from geartrain.algorithms.recipe import Credit, Recipe, assign_credit
 from geartrain.errors import UserError
 from geartrain.models.heads import CriticHead, load_critic_head
+from geartrain.placement import CPU
 from geartrain.training.credit_numbers import (
     describe_grains,
     describe_granularity,
@@ -45,16 +46,17 @@ class Critic:
     """How its labels were made, to go on learning; None: it stays as it is."""
 
 
-def load_critic(folder: Path, decode: Callable[[list[int]], str]) -> Critic:
-    """Load the `critic` artifact.
+def load_critic(folder: Path, decode: Callable[[list[int]], str], *, device: torch.device = CPU) -> Critic:
+    """Load the `critic` artifact, to `device`.
 
     Raises:
         UserError: the folder holds no critic.
     """
     try:
         record = json.loads((folder / "critic.json").read_text(encoding="utf-8"))
-        encoder = None if record["features"] == "warm_start" else TextEncoder(folder / "encoder", decode)
-        head = load_critic_head(folder / "critic.safetensors")
+        own = record["features"] == "warm_start"
+        encoder = None if own else TextEncoder(folder / "encoder", decode, device=device)
+        head = load_critic_head(folder / "critic.safetensors", device=device)
         return Critic(head, float(record["reliability"]), encoder, Labelling(**record["labels"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder}: no critic in this folder ({error!r:.200}). Run the stage `critic`.") from error
@@ -90,7 +92,9 @@ class CreditAssigner:
         width: int,
         iterations: int,
         seed: int,
+        device: torch.device = CPU,
     ) -> None:
+        """Take a recipe; what it learns beside the policy lies on `device`, a critic where it was loaded."""
         assert critic is not None or not recipe.needs_critic, "the recipe needs a critic"
         self.recipe, self.settings = recipe, settings
         self.critic: OnlineCritic | None = None
@@ -103,12 +107,13 @@ class CreditAssigner:
         self.mixture: Mixture | None = None
         self.values: Values | None = None
         self.granularity: Granularity | None = None
+        shared: dict[str, Any] = {"iterations": iterations, "seed": seed, "device": device}
         if recipe.learns_mixture:
-            self.mixture = Mixture(width, len(recipe.grains), settings, iterations=iterations, seed=seed)
+            self.mixture = Mixture(width, len(recipe.grains), settings, **shared)
         if recipe.needs_values:
-            self.values = Values(width, settings, iterations=iterations, seed=seed)
+            self.values = Values(width, settings, **shared)
         if settings.get("granularity") == "learned":
-            self.granularity = Granularity(width, iterations=iterations, seed=seed)
+            self.granularity = Granularity(width, **shared)
 
     @property
     def needs_hidden(self) -> bool:

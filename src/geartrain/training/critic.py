@@ -6,6 +6,7 @@ Legend: S turns of all trajectories, H width of the features.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from geartrain.algorithms.sibling import match_by_similarity, match_exactly, sibling_labels, state_keys
 from geartrain.errors import UserError
 from geartrain.models.heads import CriticHead
+from geartrain.placement import CPU, device_of, seeded
 from geartrain.seeds import seed_of
 from geartrain.training.features import TurnFeatures
 from geartrain.trajectory import Trajectory, Turn
@@ -40,6 +42,11 @@ class CriticData:
 
     def __len__(self) -> int:
         return len(self.task_S)
+
+    def to(self, device: torch.device) -> "CriticData":
+        """Return the turns with their tensors on `device`."""
+        moved: dict[str, Any] = {name: x.to(device) for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, **moved)
 
     def take(self, keep_S: Tensor) -> "CriticData":
         """Return the turns that a bool mask selects."""
@@ -159,15 +166,23 @@ def split_by_task(data: CriticData, *, validation_share: float, seed: int) -> tu
 
 
 def train_critic(
-    training: CriticData, validation: CriticData, *, hidden: int, learning_rate: float, epochs: int, seed: int
+    training: CriticData,
+    validation: CriticData,
+    *,
+    hidden: int,
+    learning_rate: float,
+    epochs: int,
+    seed: int,
+    device: torch.device = CPU,
 ) -> tuple[CriticHead, list[dict[str, float]]]:
-    """Regress the labels with early stopping; return the best head and one record per epoch.
+    """Regress the labels with early stopping; return the best head, on `device`, and one record per epoch.
 
     Labels are standardised while training; the head that is returned predicts credit itself.
     """
-    torch.manual_seed(seed_of(seed, "critic head"))
-    head = CriticHead(training.state_SH.shape[1], hidden=hidden)
+    with seeded(seed_of(seed, "critic head")):
+        head = CriticHead(training.state_SH.shape[1], hidden=hidden)
     head.fit_scale(training.state_SH, training.action_SH)
+    head, training, validation = head.to(device), training.to(device), validation.to(device)
     mean, scale = training.credit_S.mean(), training.credit_S.std(correction=0).clamp(min=1e-6)
     target_S = (training.credit_S - mean) / scale
     expected_S = (validation.credit_S - mean) / scale
@@ -176,7 +191,7 @@ def train_critic(
     history: list[dict[str, float]] = []
     for epoch in range(epochs):
         order = np.random.default_rng(seed_of(seed, "critic", epoch)).permutation(len(training))
-        for rows in torch.split(torch.from_numpy(order), _BATCH_TURNS):
+        for rows in torch.split(torch.from_numpy(order).to(device), _BATCH_TURNS):
             error_S = (head(training.state_SH[rows], training.action_SH[rows]) - target_S[rows]).square()
             error = (training.weight_S[rows] * error_S).mean()
             optimizer.zero_grad()
@@ -209,6 +224,7 @@ def judge_critic(head: CriticHead, validation: CriticData) -> Mapping[str, float
     where the label is not sub-goal credit alone; `correlation_outcome` with the
     whole trajectory's outcome, which a step's credit should not merely repeat.
     """
+    validation = validation.to(device_of(head))
     predicted_S = head(validation.state_SH, validation.action_SH)
     contrasted_S = validation.support_S > 0
     return {

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from geartrain.errors import UserError
 from geartrain.models.backbone import load_encoder, mean_pool, token_logprobs
+from geartrain.placement import CPU
 from geartrain.ranks import ALONE, Ranks
 from geartrain.training.batch import Batch, TokenSequence, make_sequence, microbatches, split_by_budget
 from geartrain.training.workers import in_order, workers_for
@@ -132,8 +133,15 @@ def frozen_pass(
 class TextEncoder:
     """Turn features from a sentence encoder instead of the policy. Deterministic; about 1 ms of CPU per turn."""
 
-    def __init__(self, folder: Path | None, decode: Callable[[list[int]], str], *, max_tokens: int = 128) -> None:
-        self._model, self._tokenizer = load_encoder(folder)
+    def __init__(
+        self,
+        folder: Path | None,
+        decode: Callable[[list[int]], str],
+        *,
+        max_tokens: int = 128,
+        device: torch.device = CPU,
+    ) -> None:
+        self._model, self._tokenizer = load_encoder(folder, device=device)
         self._decode = decode
         self._max_tokens = max_tokens
         self.width = int(self._model.config.hidden_size)
@@ -184,8 +192,9 @@ class TextEncoder:
             for index, row in enumerate(rows):
                 ids_BT[index, : len(texts[row])] = torch.tensor(texts[row])
                 attention_BT[index, : len(texts[row])] = 1
+            ids_BT, attention_BT = ids_BT.to(self._model.device), attention_BT.to(self._model.device)
             hidden_BTH = self._model(input_ids=ids_BT, attention_mask=attention_BT).last_hidden_state
-            embedded[rows] = mean_pool(hidden_BTH, attention_BT)
+            embedded[rows] = mean_pool(hidden_BTH, attention_BT).cpu()
         return embedded
 
 

@@ -21,6 +21,7 @@ from geartrain.algorithms.granularity import (
 from geartrain.algorithms.masked import masked_mean
 from geartrain.algorithms.past_self import entropy_granularity, progress_granularity
 from geartrain.models.heads import GrainNetwork, UnitHead, ValueHead
+from geartrain.placement import CPU, device_of, seeded
 from geartrain.seeds import seed_of
 from geartrain.training.engine import Engine
 
@@ -34,11 +35,17 @@ GRANULARITY_LEARNING_RATE = 1e-3
 class _Learner:
     network: torch.nn.Module
 
-    def _start(self, build: Any, name: str, *, learning_rate: float, iterations: int, seed: int) -> None:
-        with torch.random.fork_rng():
-            torch.manual_seed(seed_of(seed, name))
-            self.network = build()
+    def _start(
+        self, build: Any, name: str, *, learning_rate: float, iterations: int, seed: int, device: torch.device
+    ) -> None:
+        with seeded(seed_of(seed, name)):
+            self.network = build().to(device)
         self._engine = Engine(self.network.parameters(), learning_rate=learning_rate, total_steps=iterations * STEPS)
+
+    def _ask(self, state_SH: Tensor) -> Tensor:
+        """Return what the network says, on the CPU, where evidence and losses are: gradients find their way back."""
+        said: Tensor = self.network(state_SH.to(device_of(self.network))).cpu()
+        return said
 
     def _fit(self, losses: Iterable[Tensor]) -> float:
         """Take one step per loss; return the first, from before any step."""
@@ -62,19 +69,32 @@ class _Learner:
 class Mixture(_Learner):
     """Weights of the grains, by state. Source: see `algorithms.granularity`."""
 
-    def __init__(self, width: int, grains: int, settings: Settings, *, iterations: int, seed: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        grains: int,
+        settings: Settings,
+        *,
+        iterations: int,
+        seed: int,
+        device: torch.device = CPU,
+    ) -> None:
         self.objective = str(settings["objective"])
         self._entropy = float(settings["grain_entropy"])
         rate = float(settings["grain_learning_rate"])
         self._start(
-            lambda: GrainNetwork(width, grains), "grain network", learning_rate=rate, iterations=iterations, seed=seed
+            lambda: GrainNetwork(width, grains),
+            "grain network",
+            learning_rate=rate,
+            iterations=iterations,
+            seed=seed,
+            device=device,
         )
 
     @torch.no_grad()
     def __call__(self, state_SH: Tensor) -> Tensor:
         """Return the mixture [S, K]."""
-        mixture_SK: Tensor = self.network(state_SH)
-        return mixture_SK
+        return self._ask(state_SH)
 
     def explain(
         self, state_SH: Tensor, grain_NTK: Tensor, evidence: Evidence, rows: Sequence[int], gap: Sequence[Tensor]
@@ -88,7 +108,7 @@ class Mixture(_Learner):
         grain_NTK, group_N = grain_NTK[chosen, :width], evidence.group_N[chosen]
         return self._fit(
             teacher_explanation_loss(
-                spread(self.network(state_SH), turn_NT), grain_NTK, gap_NT, mask_NT, group_N, entropy=self._entropy
+                spread(self._ask(state_SH), turn_NT), grain_NTK, gap_NT, mask_NT, group_N, entropy=self._entropy
             )
             for _ in range(STEPS)
         )
@@ -100,7 +120,7 @@ class Mixture(_Learner):
         advantage_NT = evidence.broadcast(evidence.advantage_N)
         return self._fit(
             loss(
-                spread(self.network(state_SH), evidence.turn_NT),
+                spread(self._ask(state_SH), evidence.turn_NT),
                 grain_NTK,
                 advantage_NT,
                 mask_NT,
@@ -113,16 +133,23 @@ class Mixture(_Learner):
 class Values(_Learner):
     """Expected total reward from each turn on. Source: PPO, arXiv:1707.06347, its trunk frozen (ours)."""
 
-    def __init__(self, width: int, settings: Settings, *, iterations: int, seed: int) -> None:
-        rate = float(settings["value_learning_rate"])
-        self._start(lambda: ValueHead(width), "value head", learning_rate=rate, iterations=iterations, seed=seed)
+    def __init__(
+        self, width: int, settings: Settings, *, iterations: int, seed: int, device: torch.device = CPU
+    ) -> None:
+        self._start(
+            lambda: ValueHead(width),
+            "value head",
+            learning_rate=float(settings["value_learning_rate"]),
+            iterations=iterations,
+            seed=seed,
+            device=device,
+        )
         self._discount = float(settings["discount"])
 
     @torch.no_grad()
     def __call__(self, state_SH: Tensor) -> Tensor:
         """Return the values [S]."""
-        value_S: Tensor = self.network(state_SH)
-        return value_S
+        return self._ask(state_SH)
 
     def fit(self, state_SH: Tensor, evidence: Evidence) -> float:
         """Regress the discounted total reward; return the mean squared error from before."""
@@ -130,27 +157,27 @@ class Values(_Learner):
         position = torch.cat([torch.arange(int(count)) for count in counts])
         left_S = counts[evidence.row_S] - 1 - position
         target_S = evidence.reward_N[evidence.row_S] * self._discount**left_S
-        return self._fit((self.network(state_SH) - target_S).square().mean() for _ in range(STEPS))
+        return self._fit((self._ask(state_SH) - target_S).square().mean() for _ in range(STEPS))
 
 
 class Granularity(_Learner):
     """How coarse a state is, in [0, 1]. Source: the article on GEAR-B; it has no objective there, so ours has one:
     to predict the mean of the two proxies, share of sub-goals left and rank of the turn's entropy."""
 
-    def __init__(self, width: int, *, iterations: int, seed: int) -> None:
+    def __init__(self, width: int, *, iterations: int, seed: int, device: torch.device = CPU) -> None:
         self._start(
             lambda: UnitHead(width),
             "granularity",
             learning_rate=GRANULARITY_LEARNING_RATE,
             iterations=iterations,
             seed=seed,
+            device=device,
         )
 
     @torch.no_grad()
     def __call__(self, state_SH: Tensor) -> Tensor:
         """Return g [S]; 0 is finest."""
-        unit_S: Tensor = self.network(state_SH)
-        return unit_S
+        return self._ask(state_SH)
 
     def fit(self, state_SH: Tensor, evidence: Evidence) -> float:
         """Regress the proxies; return the mean squared error from before."""
@@ -158,6 +185,6 @@ class Granularity(_Learner):
             progress_granularity(evidence.progress_NT) + entropy_granularity(evidence.entropy_NT, evidence.turn_NT)
         )
         return self._fit(
-            masked_mean((spread(self.network(state_SH), evidence.turn_NT) - target_NT).square(), evidence.mask_NT)
+            masked_mean((spread(self._ask(state_SH), evidence.turn_NT) - target_NT).square(), evidence.mask_NT)
             for _ in range(STEPS)
         )

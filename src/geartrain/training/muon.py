@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from geartrain.placement import hands
 from geartrain.training.workers import in_order
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -43,7 +44,8 @@ class Muon(torch.optim.Optimizer):
                 if matrix.grad is not None:
                     by_shape.setdefault(matrix.shape, []).append(matrix)
             stacks = [torch.stack([self._nesterov(m, group["momentum"]) for m in same]) for same in by_shape.values()]
-            updates = in_order(torch.get_num_threads(), (partial(orthogonalized, stack) for stack in stacks))
+            workers = hands(torch.get_num_threads(), group["params"][0].device)
+            updates = in_order(workers, (partial(orthogonalized, stack) for stack in stacks))
             for ((rows, columns), matrices), update_NRC in zip(by_shape.items(), updates, strict=True):
                 scale = group["lr"] * math.sqrt(max(1.0, rows / columns))
                 for matrix, update_RC in zip(matrices, update_NRC, strict=True):

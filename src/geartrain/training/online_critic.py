@@ -20,6 +20,7 @@ from torch import Tensor
 
 from geartrain.algorithms.evidence import Settings
 from geartrain.models.heads import CriticHead
+from geartrain.placement import device_of
 from geartrain.training.critic import Labelling, pearson
 from geartrain.training.engine import Engine
 from geartrain.training.features import TurnFeatures
@@ -38,6 +39,7 @@ class OnlineCritic:
         self.head, self.reliability, self._labelling = head, reliability, labelling
         self.target = copy.deepcopy(head).requires_grad_(False).eval()
         """What is queried."""
+        self._device = device_of(head)
         self.steps = int(settings.get("critic_steps", 0))
         self._decay = float(settings.get("critic_decay", 0.9))
         self._engine: Engine | None = None
@@ -50,16 +52,15 @@ class OnlineCritic:
     @torch.no_grad()
     def __call__(self, features: Sequence[TurnFeatures]) -> Tensor:
         """Return the score of every turn, [S]."""
-        score_S: Tensor = self.target(
-            torch.cat([f.state_SH for f in features]), torch.cat([f.action_SH for f in features])
-        )
+        state_SH, action_SH = (torch.cat([getattr(f, name) for f in features]) for name in ("state_SH", "action_SH"))
+        score_S: Tensor = self.target(state_SH.to(self._device), action_SH.to(self._device)).cpu()
         return score_S
 
     def fit(self, trajectories: Sequence[Trajectory], features: Sequence[TurnFeatures]) -> dict[str, float]:
         """Judge the critic by a batch that it has not seen, then learn it; return what was found before."""
         if self._engine is None or self._labelling is None:
             return {}
-        data = self._labelling.label(trajectories, features)
+        data = self._labelling.label(trajectories, features).to(self._device)
         with torch.no_grad():
             found = pearson(self.target(data.state_SH, data.action_SH), data.credit_S)
         self.reliability = TRUST_DECAY * self.reliability + (1.0 - TRUST_DECAY) * max(0.0, found or 0.0)

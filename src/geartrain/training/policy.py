@@ -20,6 +20,7 @@ from geartrain.algorithms.schedule import linear
 from geartrain.algorithms.surrogate import kl_as_reward
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy
+from geartrain.placement import on_cpu
 from geartrain.policy_section import PolicySection
 from geartrain.preemption import asked
 from geartrain.progress import note
@@ -259,7 +260,7 @@ class PolicyTrainer:
     def _agree(self) -> None:
         """Take rank 0's heads: all have learned the same, but for the last bits of another device."""
         if self._ranks.size > 1:
-            self.assigner.load_state_dict(self._ranks.first(self.assigner.state_dict()))
+            self.assigner.load_state_dict(self._ranks.first(on_cpu(self.assigner.state_dict())))
 
     def weigh(self, lesson: Lesson) -> BatchCredit:
         """Return the credit that a lesson would be given now, without learning from it."""
@@ -354,7 +355,7 @@ class PolicyTrainer:
             "world": self.world.state_dict(),
             "empty_in_a_row": self._empty_in_a_row,
             "history": self.history,
-            "rng": rng_state(),
+            "rng": rng_state(self.policy.model.device),
         }
         if self._ranks.leads:
             save_checkpoint(self._work, state, step=len(self.history))
@@ -374,4 +375,4 @@ class PolicyTrainer:
         self.best.load_state_dict(state["best"])
         self.world.load_state_dict(state["world"])
         self._empty_in_a_row, self.history = state["empty_in_a_row"], state["history"]
-        restore_rng_state(state["rng"])
+        restore_rng_state(state["rng"], self.policy.model.device)

@@ -19,6 +19,7 @@ from geartrain.algorithms.preference import bradley_terry_loss
 from geartrain.datasets.preferences import SIBLINGS, Pair
 from geartrain.datasets.transcript import split
 from geartrain.models.reward_model import RewardModel, TextTooLongError, Tokens
+from geartrain.placement import half_precision
 from geartrain.seeds import seed_of
 from geartrain.training.batch import split_by_budget
 from geartrain.training.checkpoint import load_checkpoint, save_checkpoint
@@ -185,20 +186,22 @@ class Trainer:
         return loss
 
     def _score(self, rows: Sequence[int]) -> Tensor:
+        """Return raw outputs on the CPU, where the loss is: gradients find their way back."""
         hidden_BTH = torch.nn.utils.rnn.pad_sequence([self._hidden[row] for row in rows], batch_first=True)
         length_B = torch.tensor([len(self._hidden[row]) for row in rows])
         mask_BT = torch.arange(hidden_BTH.shape[1])[None] < length_B[:, None]
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self._settings.bfloat16):
-            return self._model.upper(hidden_BTH, mask_BT, self._frozen)
+        device = self._model.device
+        with half_precision(device, enabled=self._settings.bfloat16):
+            return self._model.upper(hidden_BTH.to(device), mask_BT.to(device), self._frozen).cpu()
 
     def _precompute(self, texts: Sequence[Tokens]) -> list[Tensor]:
         """Return hidden_TH of every text after the frozen layers."""
         hidden: list[Tensor] = [torch.empty(0)] * len(texts)
-        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=self._settings.bfloat16):
+        with torch.no_grad(), half_precision(self._model.device, enabled=self._settings.bfloat16):
             for rows in split_by_budget([len(text) for text in texts], LOWER_BATCH_TOKENS):
                 hidden_BTH, _ = self._model.lower([texts[row] for row in rows], self._frozen)
                 for index, row in enumerate(rows):
-                    hidden[row] = hidden_BTH[index, : len(texts[row])].float().clone()
+                    hidden[row] = hidden_BTH[index, : len(texts[row])].float().to("cpu", copy=True)
         return hidden
 
     def _fresh(self) -> dict[str, Any]:
@@ -210,7 +213,7 @@ class Trainer:
             self._engine.load_state_dict(state["engine"])
 
     def _weights(self) -> dict[str, Tensor]:
-        return {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+        return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self._parameters.items()}
 
     @torch.no_grad()
     def _load(self, weights: Mapping[str, Tensor]) -> None:

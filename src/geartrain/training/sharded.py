@@ -28,6 +28,7 @@ from torch import Tensor
 
 from geartrain.errors import UserError
 from geartrain.models.backbone import TokenScores, token_logprobs
+from geartrain.placement import collectives, device_of
 from geartrain.policy_section import ShardingSection
 from geartrain.ranks import Ranks
 from geartrain.training.engine import Piece, Schedule, StepReport, learning_rate_at
@@ -72,8 +73,8 @@ class ShardedEngine:
         Raises:
             UserError: deepspeed is not installed.
         """
-        deepspeed = _deepspeed()
-        _meet(deepspeed, ranks)
+        deepspeed = _deepspeed(device_of(model))
+        _meet(deepspeed, device_of(model))
         self._deepspeed, self._section, self._ranks, self._player = deepspeed, section, ranks, model
         self._learning_rate, self._total_steps = learning_rate, total_steps
         self._warmup_steps, self._schedule = warmup_steps, schedule
@@ -202,8 +203,8 @@ def _settings(section: ShardingSection, gradient_clip: float) -> dict[str, Any]:
     }
 
 
-def _deepspeed() -> Any:
-    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+def _deepspeed(device: torch.device) -> Any:
+    os.environ.setdefault("DS_ACCELERATOR", device.type)  # else it takes a GPU that it finds
     try:
         import deepspeed
         import deepspeed.ops
@@ -215,10 +216,10 @@ def _deepspeed() -> Any:
     return deepspeed
 
 
-def _meet(deepspeed: Any, ranks: Ranks) -> None:
+def _meet(deepspeed: Any, device: torch.device) -> None:
     """Start torch.distributed for one rank alone too: DeepSpeed does nothing without."""
     if not torch.distributed.is_initialized():
         os.environ.setdefault("LOCAL_RANK", "0")  # what torchrun would have said; DeepSpeed insists
         alone: Any = torch.distributed.HashStore()  # type: ignore[attr-defined]
-        torch.distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
+        torch.distributed.init_process_group(collectives(device), store=alone, rank=0, world_size=1)
     deepspeed.init_distributed(dist_backend=torch.distributed.get_backend())

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from geartrain.models.backbone import token_logprobs
+from geartrain.placement import device_of, half_precision
 from geartrain.seeds import seed_of
 from geartrain.training.batch import Batch, TokenSequence, count_loss_tokens, microbatches
 from geartrain.training.checkpoint import load_checkpoint, save_checkpoint
@@ -143,11 +144,13 @@ def _hidden_matrices(model: Any) -> list[torch.nn.Parameter]:
 def _pieces(
     model: torch.nn.Module, sequences: Sequence[TokenSequence], denominator: int, precision: str, budget: int
 ) -> Iterator[Piece[None]]:
+    device = device_of(model)
+
     def piece(batch: Batch) -> tuple[Tensor, None]:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+        with half_precision(device, enabled=precision == "bfloat16"):
             return negative_log_likelihood(model, batch) / denominator, None
 
-    for batch in microbatches(sequences, budget=budget):
+    for batch in microbatches(sequences, budget=budget, device=device):
         yield partial(piece, batch)
 
 

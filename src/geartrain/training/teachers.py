@@ -70,6 +70,7 @@ class Teachers:
         """Weights of its own; None where the teacher is the policy itself."""
         self._averages = settings.get("teacher") == "ema"  # a method without the setting takes snapshots
         self._next: dict[str, Tensor] | None = None
+        """On the CPU: a third copy would be one too many for a GPU."""
 
     @property
     def distils(self) -> bool:
@@ -84,7 +85,9 @@ class Teachers:
         if self.model is not None and not self._averages:
             share, warm = float(self._settings["snapshot_share"]), float(self._settings.get("warm_share", 0.0))
             if snapshot_due(iteration, self._iterations, share=share, warm_share=warm):
-                self._next = {name: value.clone() for name, value in self._student.state_dict().items()}
+                self._next = {
+                    name: value.detach().to("cpu", copy=True) for name, value in self._student.state_dict().items()
+                }
 
     @torch.no_grad()
     def end(self) -> None:

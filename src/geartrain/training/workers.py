@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from geartrain.placement import CPU, device_of
+
 T = TypeVar("T")
 
 SMALL = 16_000_000
@@ -25,8 +27,7 @@ SMALL = 16_000_000
 def workers_for(model: Any) -> int:
     """Return how many micro-batches of `model` to run at once: the threads of this process, or 1."""
     small = sum(parameter.numel() for parameter in model.parameters()) <= SMALL
-    on_cpu = next(model.parameters()).device.type == "cpu"
-    return torch.get_num_threads() if small and on_cpu else 1
+    return torch.get_num_threads() if small and device_of(model).type == CPU.type else 1
 
 
 def in_order(workers: int, functions: Iterable[Callable[[], T]]) -> Iterator[T]:

@@ -18,6 +18,7 @@ from geartrain.training.batch import collate, make_sequence, microbatches
 from tests.fakes.parity import make_config, make_policy
 from tests.fakes.ranks import gradients_of_two
 from tests.fakes.synthetic import (
+    HEADS,
     OneBack,
     episodes,
     lesson_of,
@@ -31,15 +32,6 @@ from tests.fakes.synthetic import (
 EVERY_RECIPE = pytest.mark.parametrize("name", RECIPES)
 TOLERANCE = 1e-10
 WHOLE = {"minibatches": 1, "microbatch_tokens": 9999}
-HEADS = {
-    "plain": {"kl_coefficient": 0.0},
-    "k1": {"kl_coefficient": 0.5, "kl_estimator": "k1"},
-    "k2": {"kl_coefficient": 0.5, "kl_estimator": "k2"},
-    "k3 and entropy": {"kl_coefficient": 0.5, "kl_estimator": "k3", "entropy_coefficient": 0.2},
-    "full": {"kl_coefficient": 0.5, "kl_estimator": "full"},
-    "sequence ratio": {"kl_coefficient": 0.0, "ratio": "sequence"},
-}
-"""What is in the loss beside the recipe's own heads (policy gradient, distillation)."""
 EVERYTHING = "k3 and entropy"
 BUDGETS = {1: 9999, 2: 160, 4: 80, 8: 1}
 """Micro-batches -> padded tokens of one; the longest row has 40."""

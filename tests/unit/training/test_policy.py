@@ -7,57 +7,15 @@ import torch
 
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.errors import UserError
-from geartrain.methods import settings_of
-from geartrain.models.heads import CriticHead
-from geartrain.rewards.mix import RewardMix
-from geartrain.stages.policy import TaskWorld
 from geartrain.training.batch import make_sequence, microbatches
-from geartrain.training.credit import CreditAssigner, Critic
-from geartrain.training.critic import Labelling
-from geartrain.training.policy import MAX_EMPTY_IN_A_ROW, PolicyTrainer
+from geartrain.training.policy import MAX_EMPTY_IN_A_ROW
 from geartrain.training.policy_step import PolicyStep
-from tests.fakes.parity import Parity, ParityPlayers, make_config, make_policy, make_tasks
-
-
-class Killed(BaseException):
-    pass
-
-
-class FragileWorld(TaskWorld):
-    """Dies when it is asked to play one of some iterations."""
-
-    deaths: tuple[int, ...] = ()
-
-    def play(self, policy, iteration, refill=0):
-        if iteration in self.deaths:
-            raise Killed
-        return super().play(policy, iteration, refill)
-
-
-def _assigner(config, policy, recipe):
-    torch.manual_seed(11)
-    width = policy.model.config.hidden_size
-    section = config.policy
-    return CreditAssigner(
-        RECIPES[recipe],
-        settings_of(recipe, section.settings.get(recipe, {})),
-        critic=Critic(CriticHead(width, hidden=8).eval(), 0.7, None, Labelling(1.0, 0.5, 5.0)),
-        width=width,
-        iterations=section.iterations,
-        seed=0,
-    )
-
-
-def _trainer(work, config, recipe="gear_a_sgcd", deaths=(), policy=None, world_type=FragileWorld):
-    policy = policy or make_policy()
-    rewards = RewardMix(policy.tokenizer, model_weight=0.0, invalid_call_reward=-0.1, learned=None)
-    world = world_type(
-        ParityPlayers(config), make_tasks(7), make_tasks(4, "val"), rewards, config, Parity(), policy.chat
-    )
-    object.__setattr__(world, "deaths", deaths)
-    return PolicyTrainer(
-        policy, _assigner(config, policy, recipe), world, config.policy, context=256, seed=0, work=work
-    )
+from tests.fakes.parity import (
+    FragileWorld,
+    Killed,
+    make_config,
+    make_trainer,
+)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -66,7 +24,7 @@ def test_every_recipe_trains_and_reports(tmp_path, recipe, monkeypatch):
     monkeypatch.setattr("geartrain.algorithms.saliency.SMALLEST_PEAK", 1e-9)
     # a snapshot is one small step away: nothing of that may be taken for rounding
     config = make_config(iterations=2, settings={"gear_b": {"dead_zone": 0.0}})
-    trainer = _trainer(tmp_path, config, recipe)
+    trainer = make_trainer(tmp_path, config, recipe)
     before = trainer.policy.model.get_output_embeddings().weight.clone()
     history = trainer.run()
     last = history[-1]
@@ -94,7 +52,7 @@ def test_every_recipe_trains_and_reports(tmp_path, recipe, monkeypatch):
 
 @pytest.mark.parametrize("moves", [False, True])
 def test_embeddings_move_only_where_that_is_asked_for(tmp_path, moves):
-    trainer = _trainer(tmp_path, make_config(iterations=2, train_embeddings=moves))
+    trainer = make_trainer(tmp_path, make_config(iterations=2, train_embeddings=moves))
     before = {name: value.clone() for name, value in trainer.policy.model.state_dict().items()}
     trainer.iterate(0)
     moved = {name for name, value in trainer.policy.model.state_dict().items() if not torch.equal(value, before[name])}
@@ -114,7 +72,7 @@ def test_every_sampled_token_of_a_kept_trajectory_is_trained_once(tmp_path):
             kept.extend(n for members in groups.values() if len({r for r, _ in members}) > 1 for _, n in members)
             return scored
 
-    record = _trainer(tmp_path, make_config(minibatches=3), world_type=Watched).iterate(0)
+    record = make_trainer(tmp_path, make_config(minibatches=3), world_type=Watched).iterate(0)
     assert record["trained_trajectories"] == len(kept)
     assert record["trained_tokens"] == sum(kept)
 
@@ -123,13 +81,13 @@ def test_every_sampled_token_of_a_kept_trajectory_is_trained_once(tmp_path):
 def test_two_kills_leave_no_trace(tmp_path, teacher):
     settings = {"teacher": teacher, "snapshot_share": 0.5, "distil": 0.3}
     config = make_config(settings={"gear_a_sgcd": settings})
-    whole = _trainer(tmp_path / "whole", config)
+    whole = make_trainer(tmp_path / "whole", config)
     expected = whole.run()
     work = tmp_path / "killed"
     for deaths in ((1,), (3,)):
         with pytest.raises(Killed):
-            _trainer(work, config, deaths=deaths).run()
-    resumed = _trainer(work, config)
+            make_trainer(work, config, deaths=deaths).run()
+    resumed = make_trainer(work, config)
     shown = []
     assert resumed.run(shown.append) == expected
     assert shown == expected
@@ -144,7 +102,7 @@ def test_two_kills_leave_no_trace(tmp_path, teacher):
 
 def test_it_learns(tmp_path):
     config = make_config(iterations=30, learning_rate=3e-2, siblings=8, validate_every=30, kl_coefficient=0.0)
-    trainer = _trainer(tmp_path, config)
+    trainer = make_trainer(tmp_path, config)
     start = trainer.world.validate(trainer.policy)
     history = trainer.run()
     assert start.sampled < 0.6
@@ -155,7 +113,7 @@ def test_strength_zero_trains_like_grpo_bit_for_bit(tmp_path):
     config = make_config(iterations=2, settings={"gear_a_sgcd": {"strength": 0.0}})
     weights = []
     for recipe in ("grpo", "gear_a_sgcd"):
-        trainer = _trainer(tmp_path / recipe, config, recipe)
+        trainer = make_trainer(tmp_path / recipe, config, recipe)
         trainer.run()
         weights.append(trainer.policy.model.state_dict())
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
@@ -191,7 +149,7 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding(tmp_path, pat
     records = []
     for budget in (32, 8192):
         config = make_config(microbatch_tokens=budget, validate_every=99, iterations=2, **settings)
-        trainer = _trainer(tmp_path / str(budget), config, recipe)
+        trainer = make_trainer(tmp_path / str(budget), config, recipe)
         trainer.iterate(0)
         again = trainer.iterate(1)  # coefficients that rise have risen
         records.append({name: again[name] for name in COUNTED})
@@ -202,7 +160,7 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding(tmp_path, pat
 @pytest.mark.parametrize("path", UNUSUAL)
 def test_every_unusual_path_trains_on_policy(tmp_path, path):
     recipe, settings = UNUSUAL[path]
-    trainer = _trainer(tmp_path, make_config(iterations=3, validate_every=99, **settings), recipe)
+    trainer = make_trainer(tmp_path, make_config(iterations=3, validate_every=99, **settings), recipe)
     history = trainer.run()
     assert [record["skipped_steps"] for record in history] == [0, 0, 0]
     assert all(math.isfinite(record["gradient_norm"]) for record in history)
@@ -213,14 +171,14 @@ def test_a_divergence_that_rises_from_nothing_is_one_from_the_warm_start(tmp_pat
     # measured from the first iteration on, and 0 there; against log-probs of 0 it would be nats too high
     for recipe in ("grpo", "gear_a"):
         config = make_config(iterations=3, validate_every=99, minibatches=1, kl_coefficient=0.0, kl_final=0.5)
-        trainer = _trainer(tmp_path / recipe, config, recipe)
+        trainer = make_trainer(tmp_path / recipe, config, recipe)
         kl = [trainer.iterate(iteration)["kl"] for iteration in range(3)]
         assert kl[0] == pytest.approx(0.0, abs=1e-6)
         assert 0 < kl[1] < 0.1
 
 
 def test_an_iteration_plays_each_sibling_of_its_tasks_once(tmp_path):
-    trainer = _trainer(tmp_path, make_config())
+    trainer = make_trainer(tmp_path, make_config())
     played = trainer.world.play(trainer.policy, 0)
     assert len(played) == 3 * 4
     assert len({(trajectory.group_id, trajectory.sibling) for trajectory in played}) == 3 * 4
@@ -243,7 +201,7 @@ def test_what_a_teacher_is_told_reaches_no_student(tmp_path, recipe, monkeypatch
     monkeypatch.setattr(
         PolicyStep, "run", lambda self, rows, **rest: (trained.extend(rows), step(self, rows, **rest))[1]
     )
-    trainer = _trainer(tmp_path, make_config(iterations=2, validate_every=99), recipe, world_type=Watched)
+    trainer = make_trainer(tmp_path, make_config(iterations=2, validate_every=99), recipe, world_type=Watched)
     trainer.run()
     assert told
     openings = {tuple(trajectory.turns[0].prompt_ids) for trajectory in played}
@@ -266,7 +224,7 @@ def test_trajectories_that_were_changed_after_sampling_stop_the_run(tmp_path):
             return [replace(t, turns=[forge(turn) for turn in t.turns]) for t in played]
 
     with pytest.raises(UserError, match=r"disagree by 0\.01 nats"):
-        _trainer(tmp_path, make_config(), world_type=Forger).run()
+        make_trainer(tmp_path, make_config(), world_type=Forger).run()
 
 
 class Indifferent(FragileWorld):
@@ -279,7 +237,7 @@ class Indifferent(FragileWorld):
 
 def test_batches_without_signal_are_skipped_and_then_stop_the_run(tmp_path):
     config = make_config(iterations=MAX_EMPTY_IN_A_ROW + 1, validate_every=99)
-    trainer = _trainer(tmp_path, config, world_type=Indifferent)
+    trainer = make_trainer(tmp_path, config, world_type=Indifferent)
     before = {name: value.clone() for name, value in trainer.policy.model.state_dict().items()}
     record = trainer.iterate(0)
     assert record["trained_trajectories"] == 0
@@ -299,7 +257,7 @@ def test_batches_without_signal_are_skipped_and_then_stop_the_run(tmp_path):
     ],
 )
 def test_siblings_that_differ_in_what_they_are_charged_alone_are_left_out(tmp_path, recipe, settings):
-    trainer = _trainer(tmp_path, make_config(**settings), recipe, world_type=Indifferent)
+    trainer = make_trainer(tmp_path, make_config(**settings), recipe, world_type=Indifferent)
     with torch.no_grad():
         trainer.reference.model.get_output_embeddings().weight.mul_(0.0)  # a distance that differs between siblings
     scored, lesson = trainer._play(0)
@@ -319,22 +277,24 @@ def test_dapo_plays_on_until_enough_groups_carry_a_signal(tmp_path):
             return replace(scored, rewards=rewards)
 
     settings = {"dapo": {"refills": 9, "overlong_share": 0.0}}
-    record = _trainer(tmp_path / "dapo", make_config(settings=settings), "dapo", world_type=HalfFlat).iterate(0)
+    record = make_trainer(tmp_path / "dapo", make_config(settings=settings), "dapo", world_type=HalfFlat).iterate(0)
     assert len(rounds) == 3  # a batch is three groups
     assert len({group for played in rounds for group in played}) == 9  # no group is played twice
     assert (record["groups"], record["filtered_groups"], record["trained_trajectories"]) == (9, 6, 12)
     rounds.clear()
-    assert _trainer(tmp_path / "grpo", make_config(), "grpo", world_type=HalfFlat).iterate(0)["groups"] == 3
+    assert make_trainer(tmp_path / "grpo", make_config(), "grpo", world_type=HalfFlat).iterate(0)["groups"] == 3
     rounds.clear()
     few = {"dapo": {"refills": 1, "overlong_share": 0.0}}
-    assert _trainer(tmp_path / "few", make_config(settings=few), "dapo", world_type=HalfFlat).iterate(0)["groups"] == 6
+    assert (
+        make_trainer(tmp_path / "few", make_config(settings=few), "dapo", world_type=HalfFlat).iterate(0)["groups"] == 6
+    )
 
 
 @pytest.mark.parametrize("estimator", [None, "k1", "k2", "k3", "full"])
 def test_the_kl_may_be_paid_in_the_reward_by_the_whole_trajectory(tmp_path, estimator):
     paid = {"kl_place": "reward", "kl_estimator": estimator}
-    trainer = _trainer(tmp_path, make_config(kl_coefficient=0.5, kl_final=0.0, **paid), "rloo")
-    free, _ = _trainer(tmp_path, make_config(kl_coefficient=0.0), "rloo")._play(0)
+    trainer = make_trainer(tmp_path, make_config(kl_coefficient=0.5, kl_final=0.0, **paid), "rloo")
+    free, _ = make_trainer(tmp_path, make_config(kl_coefficient=0.0), "rloo")._play(0)
     unmoved, _ = trainer._play(0)
     assert unmoved.rewards == pytest.approx(free.rewards, abs=1e-4)  # the policy is the warm start
     with torch.no_grad():
@@ -354,7 +314,9 @@ def test_the_kl_may_be_paid_in_the_reward_by_the_whole_trajectory(tmp_path, esti
 
 
 def test_a_mean_over_rows_counts_every_trajectory_alike_in_every_head(tmp_path):
-    trainer = _trainer(tmp_path, make_config(kl_coefficient=0.2, entropy_coefficient=0.1, minibatches=1), "grpo_rows")
+    trainer = make_trainer(
+        tmp_path, make_config(kl_coefficient=0.2, entropy_coefficient=0.1, minibatches=1), "grpo_rows"
+    )
     sequences = []
     for length, advantage in ((3, 1.0), (9, -0.5)):
         sequence = make_sequence([5] * (length + 1), [False] + [True] * length)
@@ -381,14 +343,14 @@ def test_failed_rewards_are_left_out_and_counted(tmp_path):
             rewards = [None if index == 0 else reward for index, reward in enumerate(scored.rewards)]
             return replace(scored, rewards=rewards, failures=Counter({"verified.raised": 1}))
 
-    record = _trainer(tmp_path, make_config(), world_type=Broken).iterate(0)
+    record = make_trainer(tmp_path, make_config(), world_type=Broken).iterate(0)
     assert record["unscored"] == 1
     assert record["scoring_failures"] == {"verified.raised": 1}
     assert math.isfinite(record["gradient_norm"])
 
 
 def test_the_teacher_keeps_what_its_decay_says(tmp_path):
-    trainer = _trainer(tmp_path, make_config(settings={"gear_a_sgcd": {"teacher_decay": 0.9}}))
+    trainer = make_trainer(tmp_path, make_config(settings={"gear_a_sgcd": {"teacher_decay": 0.9}}))
     start = trainer.policy.model.get_output_embeddings().weight.clone()
     trainer.iterate(0)
     student = trainer.policy.model.get_output_embeddings().weight

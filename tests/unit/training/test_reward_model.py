@@ -12,7 +12,7 @@ from geartrain.models.backbone import load_encoder
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
 from geartrain.training.reward_metrics import calibrate, is_trusted, length_baseline, resistance, summarise
 from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare
-from tests.fakes.tiny_bert import make_encoder
+from tests.fakes.tiny_bert import make_encoder, make_pairs
 
 SETTINGS = Settings(
     epochs=6.0,
@@ -24,17 +24,6 @@ SETTINGS = Settings(
     seed=0,
     bfloat16=False,
 )
-
-
-def make_pairs(train: int = 24, validation: int = 8) -> list[Pair]:
-    """Pairs of which the chosen says "good" where the rejected says "bad"; lengths tell nothing."""
-    pairs = []
-    for i in range(train + validation):
-        filler = " ".join("abcdefgh"[(i + k) % 8] for k in range(i % 5))
-        chosen, rejected = (f"query {filler} ; {word}\nreport = {'abc'[i % 3]} ; done" for word in ("good", "bad"))
-        split = "train" if i < train else "validation"
-        pairs.append(Pair(f"t{i}", "ab"[i % 2], split, f"report {'abcdefgh'[i % 8]}", chosen, rejected, 1.0, "x", "y"))
-    return pairs
 
 
 def make_trainer(pairs: list[Pair] | None = None, **options: Any) -> tuple[RewardModel, Trainer]:
