@@ -98,12 +98,12 @@ class ClusterSection(Section):
 
 
 class LoneSection(ClusterSection):
-    """The job of a stage that runs in one process, and on CPUs."""
+    """The job of a stage that runs in one process, on CPUs or one GPU."""
 
     @model_validator(mode="after")
     def _alone(self) -> "LoneSection":
-        if (self.nodes, self.processes_per_node, self.gpus) != (1, 1, 0):
-            raise ValueError("this stage runs in one process, on CPUs: nodes 1, processes_per_node 1, gpus 0")
+        if (self.nodes, self.processes_per_node) != (1, 1):
+            raise ValueError("this stage runs in one process: nodes 1, processes_per_node 1, gpus 0 or 1")
         return self
 
 

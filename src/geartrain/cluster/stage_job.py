@@ -114,6 +114,8 @@ def make_job(
     Raises:
         UserError: something of it cannot work on the cluster.
     """
+    from geartrain.placement import VARIABLE  # loads torch, as the stage itself does
+
     devices = {GPU: str(section.gpus)} if section.gpus else {}
     amounts = {"cpu": section.cpu, "memory": section.memory, **devices}
     home = f"{section.work}/{naming.label_value(run_id)}/{request.stage}"
@@ -130,6 +132,7 @@ def make_job(
         resources=Resources(requests=amounts, limits=amounts),
         environment={
             "OMP_NUM_THREADS": str(config.threads),
+            **({VARIABLE: "cuda"} if section.gpus else {}),  # a pod that does not find its GPU says so
             **section.variables,
             **_told(run_id, section.image),
             "GEARTRAIN_HOME": home,

@@ -43,14 +43,17 @@ def test_other_jobs_are_like_the_policy_s_but_for_sizes(read):
         "reward_model_cluster": {"image": other, **shared, "cpu": "8", "queue": "cpus"},
     }
     assert read({**policy, "critic": None}) == {"cluster": policy}
+    placed = read({**policy, "critic": {"gpus": 1}, "reward_model": {"gpus": 1}})
+    assert {placed[f"{stage}_cluster"]["gpus"] for stage in ("critic", "reward_model")} == {1}
     assert set(jobs) == set(JOBS.values())
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"critic": {"nodes": 2}}, r"cluster.yaml: critic: 1 problem\(s\)\n.*runs in one process, on CPUs"),
-        ({"critic": {"gpus": 1, "processes_per_node": 1}}, "runs in one process, on CPUs"),
+        ({"critic": {"nodes": 2}}, r"cluster.yaml: critic: 1 problem\(s\)\n.*runs in one process: nodes 1"),
+        ({"critic": {"gpus": 2, "processes_per_node": 2}}, "runs in one process: .*gpus 0 or 1"),
+        ({"reward_model": {"gpus": 2}}, "each process uses one GPU"),
         ({"critic": {"cpus": "8"}}, "cpus: unknown key; did you mean 'cpu'"),
         ({"critic": {"critic": {}}}, "critic: unknown key"),
         ({"critic": 8}, "critic: Input should be a valid dictionary"),

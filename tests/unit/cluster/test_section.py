@@ -44,10 +44,11 @@ def test_what_cannot_be_is_named(changes, line):
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.parametrize("changes", [{"nodes": 2}, {"processes_per_node": 2}, {"gpus": 1}])
-def test_a_stage_that_runs_alone_gets_one_process_and_no_gpu(changes):
-    assert parse_section(LoneSection, {"image": IMAGE, "cpu": "8"}, source="cluster").cpu == "8"
-    with pytest.raises(UserError, match="runs in one process, on CPUs: nodes 1, processes_per_node 1, gpus 0"):
+@pytest.mark.parametrize("changes", [{"nodes": 2}, {"processes_per_node": 2}, {"gpus": 2, "processes_per_node": 2}])
+def test_a_stage_that_runs_alone_gets_one_process_and_at_most_one_gpu(changes):
+    section = parse_section(LoneSection, {"image": IMAGE, "cpu": "8", "gpus": 1}, source="cluster")
+    assert (section.cpu, section.gpus) == ("8", 1)
+    with pytest.raises(UserError, match="runs in one process: nodes 1, processes_per_node 1, gpus 0 or 1"):
         parse_section(LoneSection, {"image": IMAGE, **changes}, source="cluster")
 
 

@@ -108,6 +108,12 @@ def test_a_step_returns_metrics_and_place_of_what_the_pods_published(step, tmp_p
     assert any("Complete" in line for line in said)
 
 
+def test_pods_that_were_given_gpus_are_told_to_find_them(step, tmp_path):
+    step(lambda job: publish(job, tmp_path / "made"), cluster={"gpus": 1})
+    (job,) = step.jobs
+    assert {"name": "GEARTRAIN_DEVICE", "value": "cuda"} in job["spec"]["trainer"]["env"]
+
+
 def test_what_ran_and_how_it_ended_can_be_read_beside_the_artifact(step, tmp_path):
     result, *_ = step(lambda job: publish(job, tmp_path / "made"))
     keeper = Storage(FakeTime().clock())
@@ -241,8 +247,8 @@ def test_a_long_request_goes_through_the_store(step, tmp_path, store):
             {"stage": "critic", "inputs": {}, "cluster": {"nodes": 1}},
             r"stage critic reads \['collect', 'preferences', 'warm_start'\], not \[\]",
         ),
-        ({"stage": "critic", "record": {}}, "cluster settings of stage critic.*runs in one process, on CPUs"),
-        ({"stage": "critic", "record": {}, "cluster": {"nodes": 1, "gpus": 1}}, "one process, on CPUs.*gpus 0"),
+        ({"stage": "critic", "record": {}}, "cluster settings of stage critic.*runs in one process: nodes 1"),
+        ({"stage": "critic", "record": {}, "cluster": {"nodes": 1, "gpus": 2}}, "each process uses one GPU"),
         ({"stage": "critics"}, "critics"),
         ({"inputs": {"tasks": "gs://x/y"}}, "gs://…"),
         ({"output": "gs://x/y"}, "gs://…"),
