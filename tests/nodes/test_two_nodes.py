@@ -33,8 +33,8 @@ def alone() -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize(
     "sharding",
-    [None, {"zero": 1}, {"zero": 2}, {"zero": 3}, {"zero": 3, "offload": True, "recompute": True}],
-    ids=["none", "zero-1", "zero-2", "zero-3", "zero-3-offload-recompute"],
+    [None, *({"zero": stage} for stage in range(4)), {"zero": 3, "offload": True, "recompute": True}],
+    ids=["none", "zero-0", "zero-1", "zero-2", "zero-3", "zero-3-offload-recompute"],
 )
 def test_two_nodes_are_one_process(
     sharding: dict[str, Any] | None, job: Callable[..., Job], alone: dict[str, Any]
