@@ -154,7 +154,7 @@ IMAGE_PINS = env -u UV_FIND_LINKS uv pip compile --quiet --python-version 3.11 -
   --generate-hashes --no-annotate --no-header --constraint requirements/lock.txt
 IMAGE_HEADER := \# Pinned with hashes for the images: \"make image-lock\" made this from pyproject.toml and image.in.
 
-.PHONY: manifests images images-check image-lock
+.PHONY: manifests images test-images image-lock
 
 manifests: setup  ## render the Kubernetes manifests of every overlay into build/manifests
 	@mkdir -p build/manifests
@@ -164,8 +164,8 @@ manifests: setup  ## render the Kubernetes manifests of every overlay into build
 images:  ## build the container images (TARGETS="cpu gpu", ENGINE=podman, BASE=..., WHEELS=...)
 	@k8s/images/build $(TARGETS)
 
-images-check: setup  ## run the built CPU image as a cluster would (nobody, read-only root, no network), then the pipeline in it
-	@k8s/images/check cpu
+test-images: setup  ## test built images as a cluster would run them (TARGETS="cpu gpu", ENGINE, TAG)
+	@$(BIN)/python -m pytest -n 0 tests/images
 
 image-lock: .venv/.ready  ## resolve what the images hold into requirements/image*.txt; after `make lock`
 	@mkdir -p build

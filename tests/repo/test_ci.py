@@ -1,4 +1,4 @@
-"""In CI a test that is skipped is a failed one; only what needs a GPU may be. tests/parity is run by name only."""
+"""In CI a test that is skipped is a failed one; only what needs a GPU may be. Some folders are run by name only."""
 
 import os
 import shutil
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+ON_REQUEST = ("parity", "nodes", "images")
 SKIPPED = """
 import pytest
 
@@ -35,12 +36,15 @@ def test_goldens_are_not_rewritten_in_ci(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "collected"), [((), ["unit"]), (("tests",), ["unit"]), (("tests/parity",), ["parity"])]
+    ("named", "collected"),
+    [((), ["unit"]), (("tests",), ["unit"]), *(((f"tests/{folder}",), [folder]) for folder in ON_REQUEST)],
 )
-def test_the_peers_are_compared_only_on_request(named: tuple[str, ...], collected: list[str], tmp_path: Path) -> None:
-    # without the peers these tests cannot be imported, and a test that is skipped is a failed one
+def test_what_needs_more_than_setup_runs_only_on_request(
+    named: tuple[str, ...], collected: list[str], tmp_path: Path
+) -> None:
+    # without peers, DeepSpeed or an image these tests cannot run, and a test that is skipped is a failed one
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for folder in ("unit", "parity"):
+    for folder in ("unit", *ON_REQUEST):
         (tmp_path / "tests" / folder).mkdir(parents=True)
         (tmp_path / f"tests/{folder}/test_it.py").write_text("def test_it():\n    pass\n")
     command = [
