@@ -17,6 +17,8 @@ SIZE_BUDGET = 150_000
 MARKS = ("dataset_rev", "dataset_digest", "image_digest")
 RUN_ID = "{{$.pipeline_job_uuid}}"
 WORKSPACE = "{{$.workspace_path}}"
+MOST_RETRIES = 3
+"""Of a step. What it launches once more after `geartrain cancel`, `geartrain reap` deletes."""
 STORES = ("gs://", "s3://", "minio://", "oci://")
 MODEL = "system.Model"
 
@@ -126,6 +128,14 @@ def no_retry(compiled: Compiled) -> Found:
             yield task.name, "one lost node fails the whole run"
 
 
+def many_retries(compiled: Compiled) -> Found:
+    """A step that begins anew again and again after its run was ended: Argo takes what is terminated for failed."""
+    for task in compiled.tasks:
+        count = int(task.body.get("retryPolicy", {}).get("maxRetryCount", 0))
+        if task.container and count > MOST_RETRIES:
+            yield task.name, f"{count} retries; a run that is terminated starts it as often again"
+
+
 def _steps(compiled: Compiled) -> Iterator[Task]:
     return (task for task in compiled.tasks if task.container)
 
@@ -199,6 +209,7 @@ RULES = (
     Rule(cached_with_workspace, "backend cacheutils", f"Pass artifacts instead, or {_UNCACHED}"),
     Rule(retry_of_dag, "kubeflow/pipelines#9950, #11288", _LEAF),
     Rule(no_retry, "kubeflow/pipelines#14266", _LEAF),
+    Rule(many_retries, "kubeflow/pipelines#4692", f"Give it {MOST_RETRIES} at most."),
     Rule(too_large, "kubeflow/pipelines#13738", "Fewer tasks, and no code or data inlined."),
     Rule(no_limits, "kubeflow/pipelines#11374, #11390", "Give it a row in pipelines/resources.py."),
     Rule(unsized_volume, "kubeflow/pipelines#11137", "kubernetes.empty_dir_mount(task, ..., size_limit='10Gi')."),

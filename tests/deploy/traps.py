@@ -127,6 +127,10 @@ def no_retry() -> None:
     housed(step(text="x", **MARKS), retries=0)
 
 
+def many_retries() -> None:
+    housed(step(text="x", **MARKS), retries=4)
+
+
 def too_large() -> None:
     for number in range(70):
         good(f"{number}" * 800)
@@ -192,6 +196,7 @@ TRAPS: dict[str, tuple[str, Build]] = {
             cached_by_run,
             retry_of_dag,
             no_retry,
+            many_retries,
             too_large,
             no_limits,
             unsized_volume,
