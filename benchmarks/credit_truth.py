@@ -17,7 +17,6 @@ from geartrain.algorithms.recipe import RECIPES
 from geartrain.config import EnvironmentSection
 from geartrain.environments.twophase import TwoPhaseEnvironment
 from geartrain.methods import settings_of
-from geartrain.study import markdown
 from geartrain.study.credit_truth import (
     PAST,
     Played,
@@ -30,6 +29,7 @@ from geartrain.study.credit_truth import (
 )
 from geartrain.study.exact import CreditMoment, score_steps
 from geartrain.study.known_policy import speech
+from geartrain.wording import table as markdown_table
 
 EDGES = (1.0, 2.0, 3.0)
 SIBLINGS, TASKS, PRACTICE = 8, 12, (4, 6)
@@ -102,7 +102,7 @@ def table(found: Found) -> str:
         note = "" if recipe is None else stand_ins(RECIPES[recipe], settings_of(recipe, given), behind=behind)
         cells = [f"{value:.2f}".replace("-0.00", "0.00") for value in (*ranks, *phases, *shares)]
         lines.append([label, *cells, f"{mean(coarser):.2f}" if coarser else "", note])
-    return markdown.table(HEAD, lines)
+    return markdown_table(HEAD, lines)
 
 
 def spread(found: Mapping[tuple[str, float], Sequence[CreditMoment]]) -> float:

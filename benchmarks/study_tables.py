@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from geartrain.study.markdown import interval, spread, table
+from geartrain.study.markdown import interval, spread
+from geartrain.wording import table
 
 
 def tables(results: Mapping[str, Any]) -> Iterator[str]:

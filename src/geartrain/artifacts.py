@@ -22,6 +22,8 @@ MANIFEST = "manifest.json"
 ATTESTATIONS = frozenset(["model.sig", "provenance.json", "provenance.sig", "sbom.cdx.json"])
 """Files at the top of an artifact that say something of it once it is sealed (`geartrain.supply`). They are no part of
 its digest: two signatures of the same bytes differ, and so do the packages of two machines."""
+ATTESTED = "promotion"
+"""The one stage whose artifacts may hold attestations."""
 NOT_CODE_OF_A_RESULT = frozenset(
     [
         *("cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "processes.py", "progress.py"),
@@ -113,11 +115,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def list_files(folder: Path) -> dict[str, str]:
-    """Return relative path -> sha256 of every file in a folder but the manifest and the attestations."""
+    """Return relative path -> sha256 of every file in a folder but its manifest and the attestations at its top."""
     named = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    return {
-        name: file_sha256(path) for name, path in named.items() if path.name != MANIFEST and name not in ATTESTATIONS
-    }
+    return {name: file_sha256(path) for name, path in named.items() if name != MANIFEST and name not in ATTESTATIONS}
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -133,10 +133,18 @@ def read_manifest(folder: Path) -> Manifest:
         )
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        record.pop("digest", None)
-        return _checked(Manifest(**record))
+        told = record.pop("digest", None)
+        manifest = _checked(Manifest(**record))
+        if told not in (None, manifest.digest):
+            raise ValueError(f"its digest is {manifest.digest[:12]} by its files, not {told!s:.12}")
+        return manifest
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: not a manifest ({error}). Delete {folder} and run its stage again.") from error
+
+
+def manifest_sha256(folder: Path) -> str:
+    """Return the sha256 (hex) of an artifact's manifest: of all that it says of how the files were made."""
+    return file_sha256(folder / MANIFEST)
 
 
 def origins(manifest: Manifest) -> dict[str, str]:
@@ -173,9 +181,18 @@ def verify(folder: Path) -> Manifest:
     wrong += [
         f"{name} was changed" for name in found.keys() & manifest.files.keys() if found[name] != manifest.files[name]
     ]
+    wrong += _strangers(folder, manifest.stage)
     if wrong:
         raise UserError(f"{folder}: does not match its {MANIFEST}: {'; '.join(sorted(wrong))}. Run its stage again.")
     return manifest
+
+
+def _strangers(folder: Path, stage: str) -> list[str]:
+    """Return what in an artifact no digest covers: links to folders and what is no file; attestations of no model."""
+    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    odd = [f"{n} is no file" for n, p in found.items() if not p.is_file() and (p.is_symlink() or not p.is_dir())]
+    misplaced = ATTESTATIONS & found.keys() if stage != ATTESTED else ()
+    return odd + [f"{name} is not in the manifest" for name in sorted(misplaced)]
 
 
 def write_manifest(

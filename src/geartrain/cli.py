@@ -15,6 +15,7 @@ import typer
 from geartrain import data_commands, feature_commands, lineage_commands, model_commands, operations, scheduling, upkeep
 from geartrain.cluster import node_command
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, GeartrainError, UserError
+from geartrain.wording import printable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,7 +60,7 @@ def main(command: Callable[[], object] = app) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"error: {message}", file=sys.stderr)
+    print("error: " + "\n".join(map(printable, message.split("\n"))), file=sys.stderr)
     raise SystemExit(code)
 
 

@@ -192,17 +192,20 @@ def withdraw(
     geartrain data withdraw 76e0916f… --undo --reason "licence renewed"
     """
     from geartrain import withdrawals
-    from geartrain.stages.stage import home
+    from geartrain.lineage import tombstones
+    from geartrain.stages.stage import LINEAGE, home
     from geartrain.versions.reach import identify, reached_by
 
     if not reason.strip():
         raise UserError("--reason: say why, in a sentence; whoever is refused will read it")
     project = withdrawals.project(_folder(directory))
-    digest, name = identify(target, project)
+    digest, name = identify(target, project, project / home())
     history = withdrawals.places()[0] if withdrawals.is_mounted() else project / withdrawals.FOLDER
     action = withdrawals.LIFT if undo else withdrawals.WITHDRAW
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    path = withdrawals.record(history, digest, action, name=name, reason=reason, by=by or _me(), at=now)
+    with tombstones.recorded(project / home() / LINEAGE, digest, name) as written:
+        path = withdrawals.record(history, digest, action, name=name, reason=reason, by=by or _me(), at=now)
+        written.append(path)
     reached = reached_by(digest, project, project / home())
     if as_json:
         record = {"digest": digest, "name": name, "tombstone": str(path), "reached": [vars(one) for one in reached]}

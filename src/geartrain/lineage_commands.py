@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -140,9 +140,12 @@ def verify(
     geartrain lineage verify
     geartrain lineage verify --heads /mnt/elsewhere/heads.json
     """
-    checked = _check(directory, _open(directory), kept=_read_heads(heads), remote=remote)
+    from geartrain.wording import printable
+
+    _open(directory).close()  # says so where there is no lineage; then it is up to date
+    checked = _check(directory, kept=_read_heads(heads), remote=remote)
     for found in checked.findings:
-        print(f"{'FAULT' if found.fault else 'note '}  {found.where}: {found.what}")
+        print(f"{'FAULT' if found.fault else 'note '}  {printable(found.where)}: {printable(found.what)}")
     looked = ", ".join(f"{number} {what}" for what, number in checked.counts.items())
     print(f"{looked}: {len(checked.faults) or 'no'} fault{'s' * (len(checked.faults) != 1)}")
     if checked.faults:
@@ -195,13 +198,21 @@ def pull(
 def report(
     model: Thing = "model:promoted",
     out: Annotated[Path, typer.Option(help="The file to write; seen from the workspace.")] = Path("reports/audit.html"),
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GEARTRAIN_VERIFICATION_KEY",
+            help="The signer's public key, to check signatures.",
+            show_default=False,
+        ),
+    ] = None,
     directory: Workspace = Path(),
 ) -> None:
     """Write one self-contained page about a model: data and licences, code, parameters, evaluation, gate, signatures.
 
     Works offline, and on what `geartrain lineage pull` and `geartrain data pull`
-    have brought from elsewhere. A fault in the lineage is in the page, and ends
-    with exit code 3.
+    have brought from elsewhere. A fault in the lineage, or a signature that does
+    not hold, is in the page, and ends with exit code 3.
 
     \b
     geartrain audit report
@@ -212,28 +223,30 @@ def report(
 
     index = _open(directory)
     root = index.resolve(_seen_from(thing=model, directory=directory))
-    found = audit.audit(index, root, _check(directory, index))
+    found = audit.audit(index, root, _check(directory), directory, key)
     write_atomically(directory / out, audit.render_audit(found, directory))
     print(audit.summary(found))
     print(f"audit: {directory / out}")
-    if found.checked.faults:
+    if found.checked.faults or found.signed.state == "broken":
         raise typer.Exit(EXIT_DOUBT)
 
 
-def _check(
-    directory: Path, index: "Index", *, kept: "Mapping[str, Head] | None" = None, remote: bool = True
-) -> "Checked":
-    """Check everything that can be checked in a workspace."""
+def _check(directory: Path, *, kept: "Mapping[str, Head] | None" = None, remote: bool = True) -> "Checked":
+    """Check everything that can be checked in a workspace, by an index that is made anew from the events."""
     from geartrain.lineage import verification
+    from geartrain.lineage.index import make_anew
     from geartrain.lineage.remote import check_remote
     from geartrain.stages.stage import FOLDERS
 
-    parts = [verification.check_chain(_home(directory) / "lineage", kept)]
-    parts.append(verification.check_events(index, at_work=_at_work(_home(directory))))
-    parts.append(verification.check_artifacts(directory, FOLDERS, index))
+    home = _home(directory)
+    index = make_anew(home / "lineage")
+    parts = [verification.check_chain(home / "lineage", kept)]
+    parts.append(verification.check_artifacts(directory, FOLDERS, index, at_work=lambda: _at_work(home)))
+    parts.append(verification.check_events(index, at_work=_at_work(home)))
+    parts.append(verification.check_tombstones(index))
     parts.append(verification.check_sources(index, directory))
     if remote:
-        parts.append(check_remote(directory, FOLDERS, index.made()))
+        parts.append(check_remote(directory, FOLDERS, index))
     return verification.together(parts)
 
 
@@ -268,14 +281,16 @@ def _home(directory: Path) -> Path:
     return directory / home()
 
 
-def _at_work(home: Path) -> Iterator[str]:
-    """Yield the stages whose work folder somebody holds right now."""
+def _at_work(home: Path) -> set[str]:
+    """Return the stages whose work folder somebody holds right now."""
+    found = set()
     for path in (home / "work").glob("*.lock"):
         with path.open("r") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                yield path.stem.partition("-")[0]
+                found.add(path.stem.partition("-")[0])
+    return found
 
 
 def _read_heads(path: Path | None) -> "dict[str, Head]":

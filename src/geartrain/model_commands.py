@@ -4,6 +4,7 @@ Nothing heavy is imported at the top.
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -50,13 +51,18 @@ def sign(folder: Folder = PROMOTED) -> None:
     GEARTRAIN_SIGNING_KEY=~/.config/geartrain/signing.key.pem geartrain model sign
     """
     from geartrain.artifacts import verify
+    from geartrain.lineage import tombstones
+    from geartrain.lineage.index import maker_of
+    from geartrain.stages.stage import homes
     from geartrain.supply import attestation, signing
 
     if signing.find_key() is None:
         raise UserError(f"no key to sign with: name its file in {signing.KEY}. `geartrain model keygen` makes a pair.")
-    if not attestation.is_promoted(verify(folder)):
+    manifest = verify(folder)
+    if not attestation.is_promoted(manifest):
         raise UserError(f"{folder}: holds no promoted model, and no other is signed.")
-    print(attestation.attest(folder))
+    tombstones.require_allowed(homes(), [tombstones.used(str(folder), folder, manifest)])
+    print(attestation.attest(folder, maker_of(homes(), manifest.digest)))
 
 
 @app.command("verify")
@@ -77,6 +83,7 @@ def verify_(
     geartrain model verify downloads/policy --key signing.pub.pem
     """
     from geartrain.supply import attestation
+    from geartrain.withdrawals import withdrawn
 
     if key is None:
         raise UserError("--key FILE: whose signature is it to be? Give the signer's public key.")
@@ -84,6 +91,10 @@ def verify_(
     print(f"{folder}: is what was signed\nmodel    {found.digest}\nkey      {found.key_id}\nmade from")
     for name, digest in found.dependencies.items():
         print(f"  {name:<{max(map(len, found.dependencies))}}  {digest}")
+    stones = withdrawn()
+    for name, digest in {"the model": found.digest, **found.dependencies}.items():
+        if digest in stones:
+            print(f"warning: {name} ({digest[:12]}) was {stones[digest]}", file=sys.stderr)
 
 
 @app.command()
@@ -113,6 +124,7 @@ def register(
     geartrain model register --to mlflow
     geartrain model register --to kubeflow --uri s3://models/geartrain/4f1c
     """
+    from geartrain.stages.stage import homes
     from geartrain.supply import registration
 
     chosen = registration.configured(folder) if to is None else tuple(to)
@@ -120,5 +132,5 @@ def register(
     if unknown or not chosen:
         told = f"no registry {unknown[0]!r}" if unknown else "no registry is configured (promotion.registries)"
         raise UserError(f"{told}; give --to {' or --to '.join(registration.REGISTRIES)}")
-    for entered in registration.register(folder, chosen, uri=uri, name=name):
+    for entered in registration.register(folder, chosen, uri=uri, name=name, homes=homes()):
         print(entered)

@@ -257,6 +257,9 @@ def logs(
 @app.command(rich_help_panel=PANEL)
 def cancel(
     run: RunId,
+    lineage: Annotated[
+        str | None, typer.Option(envvar="GEARTRAIN_LINEAGE", help="Where pods copy their lineage, to end it as well.")
+    ] = None,
     kubeconfig: Kubeconfig = None,
     host: Host = None,
     token: Token = None,
@@ -265,10 +268,14 @@ def cancel(
 ) -> None:
     """End a run and delete its training jobs, from outside; may be repeated.
 
+    What its stages left open in lineage gets ABORT, where --lineage says where
+    that is; else `geartrain reap` writes it.
+
     \b
     geartrain cancel 3f0c…
     """
-    from geartrain.cluster import runs
+    from geartrain.cluster import remains, runs
+    from geartrain.lineage.mirror import VARIABLE
 
     server = connect(host, token, authority, namespace)
     try:
@@ -277,6 +284,12 @@ def cancel(
         say(f"no access to the cluster: {error}")
         jobs = None
     print("\n".join(runs.cancel(server, jobs, run)))
+    if lineage is None:
+        print(f"lineage: not looked for ({VARIABLE} names no place); `geartrain reap` ends it later")
+        return
+    os.environ[VARIABLE] = lineage
+    ended = remains.end_cancelled(lineage, run)
+    print(f"lineage: ABORT of {', '.join(ended) or 'nothing, for no stage had left its end open'}")
 
 
 @app.command(rich_help_panel=PANEL)

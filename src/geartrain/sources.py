@@ -87,6 +87,11 @@ def content_digest(path: Path) -> str:
     return file_sha256(path) if path.is_file() else fingerprint(list_files(path))
 
 
+def content_digests(path: Path) -> list[str]:
+    """Return the sha256 (hex) of each file in a folder; none of what is no folder here."""
+    return list(list_files(path).values()) if path.is_dir() else []
+
+
 def _describe(key: str, root: Path, path: Path) -> Source:
     digest = content_digest(root / path)
     return Source(key, digest, str(path), *KNOWN.get(digest, ("", "")))

@@ -8,13 +8,14 @@ it. So the folder says at any time what is withdrawn, and since when, and what w
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from geartrain.artifacts import checkout, file_sha256, write_json
 from geartrain.errors import UserError
+from geartrain.wording import printable
 
 FOLDER = Path("data/withdrawn")
 """Below the project."""
@@ -44,15 +45,20 @@ class Tombstone:
 
     def __str__(self) -> str:
         verb = "withdrawn" if self.action == WITHDRAW else "lifted"
-        return f"{verb} on {self.at[:10]} by {self.by}: {self.reason}"
+        return printable(f"{verb} on {self.at[:10]} by {self.by}: {self.reason}")
 
 
-def require_allowed(inputs: Mapping[str, str], made_from: Mapping[str, Mapping[str, str]] | None = None) -> None:
-    """Refuse what is withdrawn, and what was made from it.
+def require_allowed(
+    inputs: Mapping[str, str],
+    made_from: Mapping[str, Mapping[str, str]] | None = None,
+    parts: Mapping[str, Collection[str]] | None = None,
+) -> None:
+    """Refuse what is withdrawn, a file of which is, and what was made from it.
 
     Args:
         inputs: name -> digest of what is about to be used.
         made_from: input's name -> {digest: name} of all that it was made from (`artifacts.origins`).
+        parts: input's name -> digests of its files.
 
     Raises:
         UserError: something is withdrawn, or a tombstone cannot be read.
@@ -66,6 +72,11 @@ def require_allowed(inputs: Mapping[str, str], made_from: Mapping[str, Mapping[s
         for name, origins in (made_from or {}).items()
         for digest, called in origins.items()
         if digest in active
+    ]
+    problems += [
+        f"{name} holds a file ({digest[:12]}) that was {active[digest]}"
+        for name, digests in (parts or {}).items()
+        for digest in sorted(active.keys() & set(digests))
     ]
     if problems:
         hint = "Use another version (`geartrain data status` shows what is there) and run again what was made from it."
@@ -146,7 +157,7 @@ def _read_chain(digest: str, numbered: Mapping[int, Path]) -> list[Tombstone]:
             first = next(iter(numbered.values()))
             raise UserError(f"{_path(first.parent, digest, number)}: this tombstone is missing. Get it back from git.")
         path = numbered[number]
-        stone = _read(path)
+        stone = read_record(path)
         if stone.digest != digest or stone.previous != previous:
             raise UserError(
                 f"{path}: does not fit the tombstone before it, so one was changed. Get them back from git."
@@ -156,7 +167,8 @@ def _read_chain(digest: str, numbered: Mapping[int, Path]) -> list[Tombstone]:
     return records
 
 
-def _read(path: Path) -> Tombstone:
+def read_record(path: Path) -> Tombstone:
+    """Return the tombstone in a file. Raises UserError: it is none."""
     try:
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         stone = Tombstone(**fields)

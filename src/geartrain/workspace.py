@@ -17,6 +17,7 @@ from geartrain import artifacts, withdrawals
 from geartrain.config import Config, parse_config
 from geartrain.config_file import check_together, load_config, missing_files, read_record, read_yaml
 from geartrain.errors import UserError
+from geartrain.lineage import tombstones
 from geartrain.sources import is_source, named_files, read_sources
 from geartrain.stages.stage import FOLDERS, home
 
@@ -107,8 +108,12 @@ def is_current(folder: Path, stage: str, config: Config) -> bool:
     try:
         manifest = artifacts.verify(folder / FOLDERS[stage])
         stages = [name for name in manifest.inputs if not is_source(name)]
-        inputs = {name: artifacts.read_manifest(folder / FOLDERS[name]).digest for name in stages}
-        withdrawals.require_allowed({}, {stage: artifacts.origins(manifest)})
+        read = {name: artifacts.read_manifest(folder / FOLDERS[name]) for name in stages}
+        inputs = {name: one.digest for name, one in read.items()}
+        homes = [folder / home(), withdrawals.project(folder) / ".geartrain"]
+        tombstones.require_allowed(homes, [tombstones.used(stage, folder / FOLDERS[stage], manifest)])
+        if any(artifacts.origins(one).keys() - manifest.ancestors.keys() for one in read.values()):
+            return False  # it leaves out what its inputs were made from
     except (UserError, KeyError):  # not whole, made from something that is no stage, or from what is withdrawn
         return False
     # a file from outside that is gone says nothing against what was made from it

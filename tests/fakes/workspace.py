@@ -76,12 +76,13 @@ def tell(root, stage, manifest):
     run_id = events.new_run_id()
     log(root, "START", stage, run_id, inputs, facets=facets)
     facets |= {**resources(stage), "metrics": {"values": flatten(manifest.metrics)}}
-    log(root, "COMPLETE", stage, run_id, inputs, [data(stage, manifest.digest)], facets)
+    told = artifacts.manifest_sha256(root / FOLDERS[stage])
+    log(root, "COMPLETE", stage, run_id, inputs, [data(stage, manifest.digest, told)], facets)
 
 
-def data(stage, digest):
+def data(stage, digest, manifest=""):
     kind = {"data": "dataset", "models": "model", "reports": "report"}[FOLDERS[stage].partition("/")[0]]
-    return Data(stage, digest, kind, FOLDERS[stage])
+    return Data(stage, digest, kind, FOLDERS[stage], manifest=manifest)
 
 
 def resources(stage):

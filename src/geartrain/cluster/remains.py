@@ -19,6 +19,7 @@ from geartrain.lineage import events, mirror, origin
 from geartrain.stages.stage import LINEAGE, ORDER
 
 _DAY = 86400.0
+_CANCELLED = "run {run} was cancelled by `geartrain cancel`"
 _ENDED = "run {run} is {state}, and the stage ended without a word: it was cancelled or killed"
 
 
@@ -83,6 +84,26 @@ def end_lost(uri: str, cluster: Cluster, lookup: Lookup, *, dry_run: bool = Fals
             name, outcome = f"{uri}: {events.stage_of(event)}", "" if dry_run else "ended"
             verdicts.append(Verdict(name, run, False, message, outcome))
     return verdicts
+
+
+def end_cancelled(uri: str, run: str) -> list[str]:
+    """End what a run that was just cancelled left open in the lineage that its pods copied to a place; return stages.
+
+    A pod that is still ending may say an end of its own: of two, the one that tells of more counts.
+
+    Raises:
+        UserError: the place cannot be read.
+        InfrastructureError: the store did not answer.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder)
+        mirror.pull(log, uri, missing_ok=True)
+        begun = [
+            event for event in events.unfinished(events.read_events(log)).values() if events.parent_of(event) == run
+        ]
+        for event in begun:
+            events.end(log, event, "ABORT", {"error": {"type": "Cancelled", "message": _CANCELLED.format(run=run)}})
+        return [events.stage_of(event) for event in begun]
 
 
 def _settle(folder: Path, cluster: Cluster, lookup: Lookup, keep_days: float, wall: float, *, dry_run: bool) -> Verdict:

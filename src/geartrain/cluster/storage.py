@@ -1,7 +1,8 @@
 """Artifacts by URI: fetched whole or not at all, published under their digest, verified where they lie.
 
 A published artifact is a folder `<prefix>/<digest>/` whose manifest is written last, so that one with a manifest is
-whole. What is there already is not sent again, and never overwritten by other bytes.
+whole. What is there already is not sent again, and never overwritten by other bytes; but for what is said of a promoted
+model (signature, provenance, SBOM), which is no part of its digest and may be renewed.
 """
 
 import fcntl
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain import artifacts
-from geartrain.artifacts import MANIFEST, Manifest
+from geartrain.artifacts import ATTESTATIONS, MANIFEST, Manifest
 from geartrain.cluster.patience import Clock, Patience
 from geartrain.errors import UserError
 from geartrain.places import MissingError, Place, locate
@@ -65,6 +66,7 @@ class Storage:
         with _exclusive(target):
             manifest, text = self._manifest(place)
             if _is_whole(target, manifest):
+                self._fetch_attestations(place, target, manifest)
                 return target
             incoming = target.with_name(f".{target.name}.incoming")
             incoming.mkdir(parents=True, exist_ok=True)
@@ -72,6 +74,7 @@ class Storage:
             for name, digest in sorted(manifest.files.items()):
                 self._fetch_file(place / name, incoming / name, digest)
             artifacts.write_atomically(incoming / MANIFEST, text)
+            self._fetch_attestations(place, incoming, manifest)
             artifacts.verify(incoming)
             if target.exists():
                 shutil.rmtree(target)
@@ -94,6 +97,9 @@ class Storage:
             )
         for name, digest in sorted(manifest.files.items()):
             self._send(folder / name, place / name, digest)
+        for name in sorted(ATTESTATIONS):
+            if (folder / name).is_file():
+                self._renew((folder / name).read_bytes(), place / name)
         if there is None:
             self._patience.run(lambda: (place / MANIFEST).write(text))
         return place.uri
@@ -157,6 +163,17 @@ class Storage:
                 return
             part.unlink()
         raise UserError(f"{place.uri}: does not match its {MANIFEST}: it was changed. Run its stage again.")
+
+    def _fetch_attestations(self, place: Place, folder: Path, manifest: Manifest) -> None:
+        """Bring what is said of a promoted model: as it is there now, since a model may be signed anew."""
+        for name in sorted(ATTESTATIONS) if manifest.stage == artifacts.ATTESTED else ():
+            found = self._patience.run(lambda name=name: _read(place / name))  # type: ignore[misc]
+            if found is not None and not ((folder / name).is_file() and (folder / name).read_bytes() == found):
+                artifacts.write_atomically(folder / name, found.decode("utf-8", errors="replace"))
+
+    def _renew(self, text: bytes, place: Place) -> None:
+        if self._patience.run(lambda: _read(place)) != text:
+            self._patience.run(lambda: place.write(text))
 
     def _send(self, source: Path, place: Place, digest: str) -> None:
         found = self._patience.run(place.find)

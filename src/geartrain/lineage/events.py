@@ -39,6 +39,8 @@ class Data:
     licence: str = ""
     origin: str = ""
     """URI of where it is from."""
+    manifest: str = ""
+    """sha256 (hex) of its manifest; "" for what has none. The digest says what it is, this how it was made."""
 
 
 def new_run_id() -> str:
@@ -69,7 +71,7 @@ def emit(
         run_id: a UUID.
         job: name of the stage.
         inputs, outputs: what it reads and has written; a map is of names to digests (sha256, hex).
-        facets: `parameters`, `stage`, `resources`, `metrics`, `error` (type, message), `recovery`.
+        facets: `parameters`, `stage`, `resources`, `metrics`, `error` (type, message), `recovery`, `withdrawal`.
 
     Raises:
         InfrastructureError: the copy could not be written, and the run has not begun yet.
@@ -128,6 +130,23 @@ def digests(event: Mapping[str, Any], side: Literal["inputs", "outputs"]) -> dic
         version = (item.get("facets") or {}).get("version", {}).get("datasetVersion", "")
         found[str(item["name"])] = str(version).removeprefix(SHA256)
     return found
+
+
+def manifests(event: Mapping[str, Any]) -> dict[str, str]:
+    """Return name -> sha256 of the manifest with which a run has read each of its inputs that has one."""
+    told = {str(item["name"]): (item.get("facets") or {}).get("geartrain_artifact", {}) for item in event["inputs"]}
+    return {name: str(facet["manifest"]) for name, facet in told.items() if facet.get("manifest")}
+
+
+def names_output(event: Mapping[str, Any], digest: str, manifest: str) -> bool:
+    """Tell whether an event names an output of that digest and that manifest; older ones name no manifest."""
+    for item in event.get("outputs") or ():
+        facets = item.get("facets") or {}
+        told = (facets.get("geartrain_artifact") or {}).get("manifest")
+        version = (facets.get("version") or {}).get("datasetVersion")
+        if version == f"{SHA256}{digest}" and told in (None, manifest):
+            return True
+    return False
 
 
 def unfinished(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,7 +40,12 @@ def open_index(home: Path) -> "Index":
     try:
         return Index(folder, _connect(folder, str(folder / FILE)))
     except sqlite3.OperationalError:
-        return Index(folder, _connect(folder, ":memory:"))
+        return make_anew(folder)
+
+
+def make_anew(folder: Path) -> "Index":
+    """Return an index of a lineage folder that is made from its files alone, in memory."""
+    return Index(folder, _connect(folder, ":memory:"))
 
 
 def _connect(folder: Path, place: str) -> sqlite3.Connection:
@@ -58,6 +63,23 @@ def _connect(folder: Path, place: str) -> sqlite3.Connection:
     raise AssertionError("unreachable")
 
 
+def open_all(homes: Sequence[Path]) -> "Iterator[Index]":
+    """Yield the index of each home that has lineage; it is closed when the next one is asked for."""
+    for home in dict.fromkeys(home.resolve() for home in homes):
+        if journal.writers(home / "lineage"):
+            with closing(open_index(home)) as index:
+                yield index
+
+
+def maker_of(homes: Sequence[Path], digest: str) -> str:
+    """Return the id of the run that made an artifact, of the whole pipeline's if it was part of one; "" if unknown."""
+    for index in open_all(homes):
+        for run in index.makers(digest)[-1:]:
+            parents = index.ask("SELECT parent FROM runs WHERE run = ? AND parent IS NOT NULL", (run.id,))
+            return str(parents[0][0]) if parents else run.id
+    return ""
+
+
 class Index:
     """An open index. Digests are hex, with or without `sha256:` before them."""
 
@@ -68,6 +90,14 @@ class Index:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+    def refresh(self) -> None:
+        """Read what was written since."""
+        ingestion.refresh(self._database, self.folder)
+
+    def ask(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query of our own (`evidence` has more of them)."""
+        return self._database.execute(query, values).fetchall()
 
     def counts(self) -> dict[str, int]:
         """Return how many runs, artifacts and models there are."""
@@ -140,9 +170,13 @@ class Index:
         query = "SELECT DISTINCT digest FROM artifacts JOIN edges ON artifact = artifacts.id WHERE output = 1"
         return {digest for (digest,) in self._database.execute(query)}
 
-    def headless(self) -> set[str]:
-        """Return the ids of runs that have an end and no beginning."""
-        return {run for (run,) in self._database.execute("SELECT run FROM runs WHERE started IS NULL")}
+    def makers(self, digest: str) -> list[Node]:
+        """Return the runs that made an artifact, the newest last."""
+        query = (
+            f"SELECT there.* FROM edges JOIN artifacts ON artifacts.id = artifact JOIN (SELECT {_RUN} FROM runs) "  # noqa: S608
+            "AS there ON there.id = edges.run WHERE digest = ? AND output = 1 ORDER BY there.id"
+        )
+        return [_as_run(row)[1] for row in self._database.execute(query, (digest,))]
 
     def runs(self, state: str | None = None) -> list[Node]:
         """Return every run, or those in a state."""
@@ -200,12 +234,15 @@ class Index:
 
     def _named(self, name: str, version: str, kind: str) -> Node | None:
         query = (
-            f"SELECT {_ARTIFACT} FROM artifacts WHERE (name = ? OR folder = ? OR folder LIKE ?) "  # noqa: S608
-            "AND (? = '' OR kind = ? OR promoted) ORDER BY made DESC, id DESC"
+            f"SELECT {_ARTIFACT} FROM artifacts WHERE (name = ?1 OR folder = ?1 OR substr(folder, -length(?1) - 1) = "  # noqa: S608
+            "'/' || ?1) AND (?2 = '' OR kind = ?2 OR promoted) ORDER BY made DESC, id DESC"
         )
-        rows = self._database.execute(query, (name, name, f"%/{name}", kind, kind)).fetchall()
+        rows = self._database.execute(query, (name, kind)).fetchall()
         found = [_as_artifact(row)[1] for row in rows]
         if not found:
+            others = self._named(name, "", "") if kind else None
+            if others is not None:
+                raise UserError(f"{kind}:{name}: {self._instead(others)}")
             return None
         if version in ("", "latest"):
             return found[0]
@@ -213,6 +250,20 @@ class Index:
             [node for node in found if node.id.startswith(version.removeprefix("sha256:"))],
             f"{name}:{version}",
             f"versions of {name}, newest first: {', '.join(node.id[:12] for node in found[:8])}",
+        )
+
+    def _instead(self, node: Node) -> str:
+        """Return what to ask for where a thing is of another kind than was said."""
+        query = (
+            "SELECT digest FROM edges JOIN artifacts ON id = artifact WHERE output = 0 AND edges.name = 'policy' "
+            "AND run IN (SELECT run FROM edges JOIN artifacts ON id = artifact WHERE output = 1 AND digest = ?)"
+        )
+        candidate = self.ask(query, (node.id,)) if node.folder.endswith("promoted") else []
+        if not candidate:
+            return f"is a {node.type} (sha256:{node.id[:12]}); write {node.type}:{node.name}."
+        return (
+            f"the gate has let no model through here. Its decision is report:{node.id[:12]}, on the candidate "
+            f"model:policy:{candidate[0][0][:12]}."
         )
 
     def _artifact(self, prefix: str, said: str) -> Node:

@@ -17,9 +17,12 @@ from pydantic_core import from_json
 from geartrain.lineage import journal
 from geartrain.lineage.events import SHA256
 
-VERSION = 1
+VERSION = 2
 _SCHEMA = """
-CREATE TABLE files(path TEXT PRIMARY KEY, size INT, stamp TEXT, sha256 TEXT) WITHOUT ROWID;
+CREATE TABLE files(path TEXT PRIMARY KEY, size INT, stamp TEXT, sha256 TEXT, latest TEXT) WITHOUT ROWID;
+CREATE TABLE unread(path TEXT, place INT, PRIMARY KEY(path, place)) WITHOUT ROWID;
+CREATE TABLE withdrawals(
+    digest TEXT, record TEXT, action TEXT, sha256 TEXT, told TEXT, PRIMARY KEY(digest, record, sha256)) WITHOUT ROWID;
 CREATE TABLE runs(
     id INTEGER PRIMARY KEY, run TEXT UNIQUE, job TEXT, namespace TEXT, parent TEXT, attempt INT, code TEXT,
     started TEXT, ended TEXT, state TEXT NOT NULL, rank INT NOT NULL, error TEXT, path TEXT, place INT);
@@ -29,9 +32,12 @@ CREATE TABLE artifacts(
     made TEXT, promoted INT NOT NULL DEFAULT 0);
 CREATE INDEX artifacts_by_name ON artifacts(name, made);
 CREATE TABLE edges(
-    artifact INT, output INT, run INT, name TEXT, PRIMARY KEY(artifact, output, run, name)) WITHOUT ROWID;
+    artifact INT, output INT, run INT, name TEXT, manifest TEXT,
+    PRIMARY KEY(artifact, output, run, name)) WITHOUT ROWID;
 CREATE INDEX edges_of_run ON edges(run, output, artifact);
 """
+_HARMED = (AttributeError, LookupError, TypeError, ValueError, OverflowError, sqlite3.ProgrammingError)
+"""What an event of another shape than ours ends in, wherever that is met."""
 _RANK = {"START": 0, "ABORT": 1, "FAIL": 2, "COMPLETE": 3}
 """Of two ends of one run the higher one counts: one that was taken for lost may have finished after all."""
 _RUN = """
@@ -89,15 +95,19 @@ def _start_anew(database: sqlite3.Connection) -> None:
 
 def _follow(database: sqlite3.Connection, folder: Path) -> int | None:
     """Read what is new; return the number of events, or None if what was read before is not there any more."""
-    rows = database.execute("SELECT path, size, stamp, sha256 FROM files")
-    known = {path: (size, stamp, sha256) for path, size, stamp, sha256 in rows}
+    known = {path: row for path, *row in database.execute("SELECT path, size, stamp, sha256, latest FROM files")}
     paths = [path for _, chain in sorted(journal.writers(folder).items()) for path in chain]
     names = {path: path.relative_to(folder).as_posix() for path in paths}
     if known.keys() - set(names.values()):
         return None
     reader, count = _Reader(database), 0
+    latest: dict[
+        str, str
+    ] = {}  # of a writer's events: a clock that is set back makes no event older than the one before
     for path in paths:
-        size, stamp, sha256 = known.get(names[path], (0, "", hashlib.sha256().hexdigest()))
+        size, stamp, sha256, last = known.get(names[path], (0, "", hashlib.sha256().hexdigest(), ""))
+        writer = path.name.partition(".")[0]
+        latest[writer] = max(latest.get(writer, ""), last)
         status = path.stat()
         now = f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
         if now == stamp:
@@ -107,10 +117,14 @@ def _follow(database: sqlite3.Connection, folder: Path) -> int | None:
             return None
         end = data.rfind(b"\n") + 1
         for place, event in _events(data, size, end):
-            reader.take(event, names[path], place)
+            latest[writer] = max(latest[writer], event["eventTime"])
+            try:
+                reader.take(event, latest[writer], names[path], place)
+            except _HARMED:
+                database.execute("INSERT OR IGNORE INTO unread VALUES (?, ?)", (names[path], place))
             count += 1
-        row = (names[path], end, now, hashlib.sha256(memoryview(data)[:end]).hexdigest())
-        database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", row)
+        row = (names[path], end, now, hashlib.sha256(memoryview(data)[:end]).hexdigest(), latest[writer])
+        database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", row)
     reader.finish()
     return count
 
@@ -130,20 +144,20 @@ class _Reader:
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         self._known: dict[str, int] = {}
-        self._edges: list[tuple[int, int, int, str]] = []
+        self._edges: list[tuple[int, int, int, str, str]] = []
 
     def finish(self) -> None:
         """Write what was put off."""
-        self._database.executemany("INSERT OR IGNORE INTO edges VALUES (?, ?, ?, ?)", self._edges)
+        self._database.executemany("INSERT OR IGNORE INTO edges VALUES (?, ?, ?, ?, ?)", self._edges)
         self._edges.clear()
 
-    def take(self, event: journal.Event, path: str, place: int) -> None:
-        """Take one event, that begins at `place` in a file."""
+    def take(self, event: journal.Event, when: str, path: str, place: int) -> None:
+        """Take one event, of a time that never runs back, that begins at `place` in a file."""
         rank = _RANK.get(event["eventType"])
         if rank is None:  # RUNNING and OTHER change nothing here
             return
         facets = event["run"].get("facets") or {}
-        when, over = event["eventTime"], rank > 0
+        over = rank > 0
         run = {
             "run": event["run"]["runId"],
             "job": event["job"]["name"],
@@ -166,6 +180,10 @@ class _Reader:
         if rank == _RANK["COMPLETE"]:
             for item in event.get("outputs") or ():
                 self._connect(number, item, 1, when, verdict)
+            if "geartrain_withdrawal" in facets:
+                stone = facets["geartrain_withdrawal"]
+                row = (stone["digest"], stone["record"], stone["action"], stone["sha256"], when)
+                self._database.execute("INSERT OR IGNORE INTO withdrawals VALUES (?, ?, ?, ?, ?)", row)
 
     def _connect(self, run: int, item: dict[str, Any], output: int, made: str | None, verdict: float | None) -> None:
         facets = item.get("facets") or {}
@@ -174,7 +192,8 @@ class _Reader:
             artifact = self._known.get(version) if made is None and verdict is None else None
             if artifact is None:
                 artifact = self._known[version] = self._artifact(item, facets, version, output, made, verdict)
-            self._edges.append((artifact, output, run, str(item["name"])))
+            manifest = str((facets.get("geartrain_artifact") or {}).get("manifest") or "")
+            self._edges.append((artifact, output, run, str(item["name"]), manifest))
 
     def _artifact(
         self,

@@ -19,7 +19,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,9 @@ CHAIN = "geartrain_chain"
 """Run facet of an event: `writer`, `sequence` (0 is the first) and `previous`."""
 SEGMENT_BYTES = 4 * 2**20
 """A longer segment is ended: what is copied away and hashed anew stays small."""
+HEAD_NAME = re.compile(r"([0-9a-f]{16})\.head")
 _SEGMENT = re.compile(r"([0-9a-f]{16})\.(\d{6})\.ndjson")
-_HEAD_BYTES = 160
+_HEAD_BYTES = 200
 _TRIES = 100
 
 
@@ -48,15 +49,16 @@ class Head:
     segment: int = 0
     size: int = 0
     """Bytes of that segment."""
+    inode: int = 0
+    """Of the head's own file: a copy of it is nobody's to go on from, or two would write one chain. 0: not noted."""
 
     def text(self) -> bytes:
         """Return it as the contents of its file: always of one length, so that it is overwritten in place."""
-        record = {"count": self.count, "sha256": self.sha256, "segment": self.segment, "size": self.size}
-        return json.dumps(record).encode().ljust(_HEAD_BYTES - 1) + b"\n"
+        return json.dumps(asdict(self)).encode().ljust(_HEAD_BYTES - 1) + b"\n"
 
     def after(self, line: bytes, *, segment: int, size: int) -> "Head":
         """Return the head after one line more (without its newline), in a segment that then has `size` bytes."""
-        return Head(self.count + 1, hashlib.sha256(line).hexdigest(), segment, size)
+        return Head(self.count + 1, hashlib.sha256(line).hexdigest(), segment, size, self.inode)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def parse_head(text: bytes) -> Head | None:
     try:
         record = json.loads(text)
         head = Head(**record)
-        numbers = (head.count, head.segment, head.size)
+        numbers = (head.count, head.segment, head.size, head.inode)
         return head if all(isinstance(n, int) and n >= 0 for n in numbers) and len(head.sha256) == 64 else None
     except (ValueError, TypeError, RecursionError):
         return None
@@ -150,13 +152,46 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[Line]:
 
 
 def parse_event(text: bytes, parse: Callable[[bytes], Any] = json.loads) -> Event | None:
-    """Return the event that a line is, or None."""
+    """Return the event that a line is, or None. `parse` may know less than `json`, which is asked then."""
+    for one in dict.fromkeys((parse, json.loads)):
+        try:
+            event = one(text)
+        except (ValueError, RecursionError):
+            continue
+        return event if _is_event(event) else None
+    return None
+
+
+def is_json(text: bytes) -> bool:
+    """Tell whether a line is whole JSON: then no crash has cut it."""
     try:
-        event = parse(text)
+        json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    whole = isinstance(event, dict) and {"eventType", "eventTime", "job", "run"} <= event.keys()
-    return event if whole else None
+        return False
+    return True
+
+
+def _is_event(event: Any) -> bool:
+    """Tell whether a value has the shape on which everything that reads events relies."""
+    if not isinstance(event, dict):
+        return False
+    job, run = event.get("job"), event.get("run")
+    if not (isinstance(job, dict) and isinstance(run, dict)):
+        return False
+    names = (event.get("eventType"), event.get("eventTime"), job.get("name"), run.get("runId"))
+    data = [item for side in ("inputs", "outputs") for item in _listed(event.get(side))]
+    return all(isinstance(name, str) for name in names) and all(
+        isinstance(item, dict) and isinstance(item.get("name", ""), str) and _is_facets(item.get("facets"))
+        for item in ({"facets": run.get("facets")}, *data)
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else value if isinstance(value, list) else [None]
+
+
+def _is_facets(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and all(isinstance(facet, dict) for facet in value.values()))
 
 
 def read_events(folder: Path) -> list[Event]:
@@ -209,19 +244,20 @@ def _free_writer(journal: Path, usable: Usable) -> Iterator[tuple[str, Head, int
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
-            head = _caught_up(journal, name, parse_head(os.pread(handle, 2 * _HEAD_BYTES, 0)))
-            if head is not None and usable(name, head):
-                yield name, head, handle
-                return
+            head = parse_head(os.pread(handle, 2 * _HEAD_BYTES, 0))
+            inode = os.fstat(handle).st_ino
+            if head is not None and head.inode in (0, inode):
+                head = _caught_up(journal, name, replace(head, inode=inode))
+                if head is not None and usable(name, head):
+                    yield name, head, handle
+                    return
         finally:
             os.close(handle)  # gives the lock back
     raise AssertionError(f"{_TRIES} new writers were taken by others")
 
 
-def _caught_up(journal: Path, name: str, head: Head | None) -> Head | None:
+def _caught_up(journal: Path, name: str, head: Head) -> Head | None:
     """Return the head after what a crash left behind it; None if the files are shorter than it says."""
-    if head is None:
-        return None
     path = segment_path(journal, name, head.segment)
     size = path.stat().st_size if path.exists() else 0
     if size < head.size:

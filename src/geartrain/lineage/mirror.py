@@ -31,7 +31,7 @@ class Mirror:
         It is not where a workspace was copied, and both copies go on: one of them then starts a new writer.
         """
         there = self._head(name)
-        return there is not None and (there.count == 0 or there == head or _is_part(self.folder, name, there))
+        return there is not None and _goes_on_from(there, head, self.folder, name)
 
     def carry(self, name: str) -> None:
         """Copy what is new of a writer's files; its lock is held. Raises InfrastructureError or UserError."""
@@ -74,14 +74,19 @@ def pull(folder: Path, uri: str, *, missing_ok: bool = False) -> dict[str, int]:
         missing_ok: that there are none is no error.
 
     Raises:
-        UserError: there are none, or the past of one has changed since it was pulled, which is not overwritten.
+        UserError: there are none, or the past of one has changed since it was pulled, which is not overwritten; or
+            somebody has gone on from a copy of a journal of ours.
         InfrastructureError: the store did not answer.
     """
-    own = {path.stem for path in (folder / journal.JOURNAL).glob("*.head")}
+    own = {path.stem: journal.read_head(path) or Head() for path in (folder / journal.JOURNAL).glob("*.head")}
     places = _journals(uri)
     found = {}
     for place, names in places:
-        found.update({name: _fetch(place, name, folder / journal.PULLED) for name in names if name not in own})
+        for name in names:
+            if name in own:
+                _require_ours(place, name, own[name], folder)
+            else:
+                found[name] = _fetch(place, name, folder / journal.PULLED)
     if not places and not missing_ok:
         raise UserError(
             f"{uri}: no journal there (files NAME.head and NAME.000000.ndjson). Give the folder they are in."
@@ -95,7 +100,8 @@ def _journals(uri: str) -> list[tuple[Place, list[str]]]:
     below = ("", journal.JOURNAL, journal.PULLED, f"lineage/{journal.JOURNAL}", f".geartrain/lineage/{journal.JOURNAL}")
     places = [root / part if part else root for part in below]
     listed = [
-        (place, sorted(n.removesuffix(".head") for n in place.names() if n.endswith(".head"))) for place in places
+        (place, sorted(match[1] for name in place.names() if (match := journal.HEAD_NAME.fullmatch(name))))
+        for place in places
     ]
     return [(place, names) for place, names in listed if names]
 
@@ -119,6 +125,22 @@ def _fetch(place: Place, name: str, target: Path) -> int:
         _replace(path, new)
     _replace(target / f"{name}.head", head.text())
     return head.count - here.count
+
+
+def _require_ours(place: Place, name: str, head: Head, folder: Path) -> None:
+    """Raise UserError unless what lies there under the name of a writer of ours is a part of what we have."""
+    there = journal.parse_head((place / f"{name}.head").read())
+    if there is None or not _goes_on_from(there, head, folder, name):
+        raise UserError(
+            f"{place.uri}/{name}.head: somebody has gone on from a copy of this lineage, under the same writer. Its "
+            f"events were not taken: they and ours are two pasts of one file. Keep both; `geartrain lineage verify "
+            "--dir` looks into each."
+        )
+
+
+def _goes_on_from(there: Head, head: Head, folder: Path, name: str) -> bool:
+    same = (there.count, there.sha256) == (head.count, head.sha256)
+    return there.count == 0 or same or _is_part(folder, name, there)
 
 
 def _replace(path: Path, data: bytes) -> None:

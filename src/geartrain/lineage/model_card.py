@@ -12,6 +12,7 @@ import yaml
 
 from geartrain.artifacts import Manifest, origins
 from geartrain.config import PromotionSection
+from geartrain.wording import percent, points, rate, table
 
 DECODINGS = ("greedy", "sampled")
 DATASETS = ("environment.source", "tasks", "collect", "preferences")
@@ -47,14 +48,14 @@ def render_card(
         "This card is generated.",
         "## Results",
         _results_note(tables),
-        _table(("split", "decoding", "tasks", "before", "after", "gain", "p"), _result_rows(tables)),
+        table(("split", "decoding", "tasks", "before", "after", "gain", "p"), _result_rows(tables)),
         "Before: the warm start. After: this model. Intervals resample tasks, not episodes; the gain is paired by "
         "task and seed; p is two-sided, of a permutation test that swaps the two models within a task. "
         "`val` chose the checkpoint and is not part of it.",
         "## Why it was promoted",
-        _table(("check", "value", "threshold"), [_check_row(check) for check in checks]),
+        table(("check", "value", "threshold"), [_check_row(check) for check in checks]),
         "## What made it",
-        _table(("artifact", "sha256"), _origin_rows(policy, evaluation)),
+        table(("artifact", "sha256"), _origin_rows(policy, evaluation)),
         "A name with a dot is the setting that names a file from outside. `geartrain lineage` ties these digests to "
         "the runs that made them; `provenance.json` beside this folder names them too, and `geartrain model verify` "
         "checks it.",
@@ -66,18 +67,6 @@ def render_card(
         _LOADING,
     ]
     return "\n\n".join(parts[:1]) + "\n" + parts[1] + "\n" + "\n\n".join(parts[2:]) + "\n"
-
-
-def percent(value: float) -> str:
-    """Return a share as a percentage with one digit."""
-    return f"{100 * value:.1f} %"
-
-
-def interval(record: Mapping[str, float], *, signed: bool = False) -> str:
-    """Return "estimate [low, high]" in percent, or in signed points."""
-    sign = "+" if signed else ""
-    shown = [f"{100 * record[key]:{sign}.1f}" for key in ("estimate", "low", "high")]
-    return f"{shown[0]}{' points' if signed else ' %'} [{shown[1]}, {shown[2]}]"
 
 
 def model_name(policy: Manifest, section: PromotionSection) -> str:
@@ -148,14 +137,14 @@ def _result_rows(tables: Mapping[str, Any]) -> list[Row]:
         (
             split,
             decoding,
-            str(table["after"]["tasks"]),
-            interval(table["before"]["success"]),
-            interval(table["after"]["success"]),
-            interval(table["gain"], signed=True),
-            f"{table['gain']['p_value']:.4f}",
+            str(decided["after"]["tasks"]),
+            rate(decided["before"]["success"]),
+            rate(decided["after"]["success"]),
+            points(decided["gain"]),
+            f"{decided['gain']['p_value']:.4f}",
         )
         for split, decodings in tables["splits"].items()
-        for decoding, table in decodings.items()
+        for decoding, decided in decodings.items()
     ]
 
 
@@ -175,20 +164,15 @@ def _limits(environment: str, tables: Mapping[str, Any]) -> str:
     test = tables["splits"]["test"]["sampled"]
     success = test["after"]["success"]["estimate"]
     lines = [
-        f"- Fails about {percent(1 - success)} of held-out tasks; check the final state, not what the model reports.",
+        f"- Fails about {percent(1 - success, 1)} of held-out tasks; check the final state, not what it reports.",
         f"- Knows the tools and the data of `{environment}` only; no general conversation, no other language.",
         f"- The comparison rests on {test['after']['tasks']} test tasks: a gain below "
-        f"{percent(test['gain']['minimum_detectable_effect'])} would probably not have been seen.",
+        f"{percent(test['gain']['minimum_detectable_effect'], 1)} would probably not have been seen.",
     ]
     if "ood" in tables["splits"]:
-        ood = interval(tables["splits"]["ood"]["sampled"]["after"]["success"])
+        ood = rate(tables["splits"]["ood"]["sampled"]["after"]["success"])
         lines.append(f"- On task families that training never saw: {ood} (sampled).")
     return "\n".join(lines)
-
-
-def _table(head: Row, rows: Sequence[Row]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 _LOADING = """```python

@@ -42,7 +42,7 @@ SCHEMA = "https://geartrain.dev/geartrain/schemas/1-0-0/facets.schema.json"
 """Where our own facets are described; the file is in the package."""
 
 facet_v2.set_producer(PRODUCER)
-_AS_THEY_ARE = frozenset({"stage", "code", "environment", "resources", "metrics", "error", "recovery"})
+_AS_THEY_ARE = frozenset({"stage", "code", "environment", "resources", "metrics", "error", "recovery", "withdrawal"})
 """Names of our run facets, without the prefix `geartrain_`."""
 
 
@@ -164,9 +164,10 @@ def refusal(error: OSError) -> tuple[int, str] | None:
 
 @attr.define
 class ArtifactDatasetFacet(facet_v2.DatasetFacet):
-    """Where in a workspace an artifact lies: a path without the machine's part."""
+    """Where in a workspace an artifact lies (a path without the machine's part), and the sha256 of its manifest."""
 
     path: str
+    manifest: str | None = None
 
     @staticmethod
     def _get_schema() -> str:
@@ -200,8 +201,8 @@ def _dataset(data: Mapping[str, str]) -> dict[str, Any]:
         "version": facet_v2.dataset_version_dataset.DatasetVersionDatasetFacet(f"sha256:{data['digest']}"),
         "datasetType": facet_v2.dataset_type_dataset.DatasetTypeDatasetFacet(data["kind"].upper()),
     }
-    if data["path"]:
-        facets["geartrain_artifact"] = ArtifactDatasetFacet(data["path"])
+    if data["path"] or data["manifest"]:
+        facets["geartrain_artifact"] = ArtifactDatasetFacet(data["path"], data["manifest"] or None)
     if data["origin"]:
         facets["dataSource"] = facet_v2.datasource_dataset.DatasourceDatasetFacet(data["name"], data["origin"])
     if data["licence"]:

@@ -2,7 +2,8 @@
 
 All of it is read from the environment and from git, once a process; what is not known is left out, never guessed.
 
-    GEARTRAIN_RUN_ID        the run that this one is a part of: Kubeflow's, or that of `geartrain run`
+    GEARTRAIN_RUN_ID        the run that this one is a part of: Kubeflow's, or that of `geartrain run`; a bare
+                            `dvc repro` is one as well, found by its process
     GEARTRAIN_IMAGE_DIGEST  what the process runs in
     GEARTRAIN_GIT_COMMIT, GEARTRAIN_GIT_REPOSITORY   in images, which hold no git
     GEARTRAIN_NAMESPACE, GEARTRAIN_CLUSTER_NAME      of a pod; OPENLINEAGE_NAMESPACE overrules both
@@ -46,12 +47,38 @@ def job_namespace(environment: Mapping[str, str]) -> str:
 
 def parent_run(environment: Mapping[str, str]) -> dict[str, str] | None:
     """Return `run`, `namespace` and `job` of the run that this process works for; None if there is none."""
-    given = environment.get(RUN_ID, "")
+    given = environment.get(RUN_ID, "") or (dvc_run() if "DVC_STAGE" in environment else "")
     try:
         run = str(uuid.UUID(given))
     except ValueError:
         return None
     return {"run": run, "namespace": job_namespace(environment), "job": PIPELINE}
+
+
+@cache
+def dvc_run() -> str:
+    """Return an id for the `dvc repro` that this process works for; "" where that cannot be found out (outside Linux).
+
+    DVC names no run. All stages of one command have the same ancestor: the first process without DVC's variables. Boot,
+    number and start of that process are no other's, so they make the same UUID for each of its stages.
+    """
+    try:
+        pid = os.getppid()
+        while pid > 1:
+            parent, started = _process(pid)
+            if b"DVC_STAGE=" not in Path(f"/proc/{pid}/environ").read_bytes():
+                boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
+                return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{boot} {pid} {started}"))
+            pid = parent
+    except (OSError, ValueError, IndexError):
+        pass
+    return ""
+
+
+def _process(pid: int) -> tuple[int, int]:
+    """Return (parent, ticks from boot to start) of a process: proc(5), fields 4 and 22."""
+    fields = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace").rpartition(")")[2].split()
+    return int(fields[1]), int(fields[19])
 
 
 def code_facets(environment: Mapping[str, str]) -> dict[str, Any]:

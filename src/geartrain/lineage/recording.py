@@ -18,11 +18,15 @@ from geartrain.lineage import events, journal
 from geartrain.lineage.events import Data
 from geartrain.metrics import flatten
 from geartrain.preemption import PreemptedError
+from geartrain.progress import note
 
 TRIES = "tries"
 """File of run ids, one a line, in a work folder."""
+LONGEST = 10_000
+"""Characters of an error's message in an event: some errors hold all that they were given."""
 KILLED = "ended without a word: the process was killed, or its machine was lost"
 LOST_WORD = "the output is in place and whole, and no COMPLETE told of it: the process ended between the two"
+ADOPTED = "the output was found in place and whole, and no run is known that made it: nobody saw it made"
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,12 @@ class Task:
 class Published:
     """What a run has written, told before its end."""
 
+    run: str = ""
+    """The run's id."""
     digest: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    manifest: str = ""
+    """sha256 of its manifest."""
 
 
 @contextmanager
@@ -57,33 +65,42 @@ def recorded(log: Path, task: Task) -> Iterator[Published]:
     known = {"parameters": task.parameters, "stage": {"name": task.stage, "key": task.key, "attempt": attempt}}
     told: dict[str, Any] = {"run_id": run_id, "job": task.stage, "inputs": task.inputs}
     events.emit(log, "START", **told, outputs=(), facets=known)
-    published = Published()
+    published = Published(run_id)
     try:
         yield published
     except BaseException as error:
         ended = isinstance(error, PreemptedError) or not isinstance(error, Exception)
         message = str(error) if isinstance(error, GeartrainError) else repr(error)
-        reason = {"type": type(error).__name__, "message": message}
+        reason = {"type": type(error).__name__, "message": message[:LONGEST]}
         events.emit(log, "ABORT" if ended else "FAIL", **told, outputs=(), facets={**known, "error": reason})
         raise
     facets = {**known, "resources": _resources(started), "metrics": {"values": flatten(published.metrics)}}
-    events.emit(log, "COMPLETE", **told, outputs=[replace(task.output, digest=published.digest)], facets=facets)
+    outputs = [replace(task.output, digest=published.digest, manifest=published.manifest)]
+    events.emit(log, "COMPLETE", **told, outputs=outputs, facets=facets)
 
 
-def mend(log: Path, task: Task, digest: str, metrics: Mapping[str, Any]) -> bool:
+def mend(log: Path, task: Task, made: Published) -> bool:
     """Record that a task is complete, if its output is in place and whole and nobody told; return whether it was so.
 
-    If the run that made it is known, it is completed; otherwise the output gets a run of its own, which says why.
+    If the run that made it is known, it is completed; otherwise the output gets a run of its own, which says why. An
+    output that is not what a run of the same task has made is left to `geartrain lineage verify`: who put it there?
     """
-    told = journal.find(log, f"{events.SHA256}{digest}")
-    if any(event["eventType"] == "COMPLETE" and digest in events.digests(event, "outputs").values() for event in told):
+    told = journal.find(log, f"{events.SHA256}{made.digest}")
+    if any(
+        event["eventType"] == "COMPLETE" and events.names_output(event, made.digest, made.manifest) for event in told
+    ):
         return False
-    facets: dict[str, Any] = {"recovery": {"reason": LOST_WORD}, "metrics": {"values": flatten(metrics)}}
-    outputs = [replace(task.output, digest=digest)]
-    begun = list(events.unfinished(journal.find(log, task.key)).values())
+    facets: dict[str, Any] = {"recovery": {"reason": LOST_WORD}, "metrics": {"values": flatten(made.metrics)}}
+    outputs = [replace(task.output, digest=made.digest, manifest=made.manifest)]
+    same_task = journal.find(log, task.key)
+    begun = list(events.unfinished(same_task).values())
     if begun:
         events.end(log, begun[-1], "COMPLETE", facets, outputs)
         return True
+    if any(event["eventType"] == "COMPLETE" for event in same_task):
+        note(f"{task.stage}: its output is not what its run made; `geartrain lineage verify` says more")
+        return False
+    facets["recovery"] = {"reason": ADOPTED}
     known = {"parameters": task.parameters, "stage": {"name": task.stage, "key": task.key, "attempt": 1}, **facets}
     run: dict[str, Any] = {"run_id": events.new_run_id(), "job": task.stage, "inputs": task.inputs, "facets": known}
     events.emit(log, "START", **run, outputs=())

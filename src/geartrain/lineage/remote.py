@@ -7,25 +7,27 @@ compared with its manifest by sha256.
 import configparser
 import hashlib
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from geartrain.artifacts import MANIFEST, fingerprint
+from geartrain.artifacts import ATTESTATIONS, MANIFEST, fingerprint
 from geartrain.errors import UserError
+from geartrain.lineage import evidence
+from geartrain.lineage.index import Index
 from geartrain.lineage.verification import Checked, Finding
 from geartrain.places import MissingError, Place, locate
 
 
-def check_remote(workspace: Path, folders: Mapping[str, Path], made: Set[str]) -> Checked:
+def check_remote(workspace: Path, folders: Mapping[str, Path], index: Index) -> Checked:
     """Check what `dvc.lock` names in the default remote of a workspace.
 
     Args:
         workspace: holds `dvc.lock` and `.dvc/config`; without either there is nothing to check.
         folders: stage -> folder of its artifact.
-        made: digests of the artifacts that some run in the lineage made.
+        index: of the lineage.
 
     Raises:
         UserError: the remote's address is of a kind that is not read, or nobody may look.
@@ -47,15 +49,16 @@ def check_remote(workspace: Path, folders: Mapping[str, Path], made: Set[str]) -
         if hashlib.md5(text, usedforsecurity=False).hexdigest() != outputs[folder].removesuffix(".dir"):
             findings.append(Finding(where, f"the list of its files ({outputs[folder]}) was changed"))
             continue
-        findings += [Finding(where, what, fault) for what, fault in _compare(remote, json.loads(text), made)]
+        findings += [Finding(where, what, fault) for what, fault in _compare(remote, json.loads(text), index)]
     return Checked({"artifacts in the DVC remote": looked}, tuple(findings), {})
 
 
-def _compare(remote: Place, listed: list[dict[str, str]], made: Set[str]) -> list[tuple[str, bool]]:
+def _compare(remote: Place, listed: list[dict[str, str]], index: Index) -> list[tuple[str, bool]]:
     """Return (what is wrong, whether it is a fault) of one artifact, given the list of its files."""
     wrong: list[tuple[str, bool]] = []
     sums: dict[str, str] = {}
     manifest: dict[str, Any] = {}
+    told = ""
     for item in listed:
         found = _object(remote, item["md5"])
         if found is None:
@@ -65,15 +68,18 @@ def _compare(remote: Place, listed: list[dict[str, str]], made: Set[str]) -> lis
         if hashlib.md5(content, usedforsecurity=False).hexdigest() != item["md5"]:
             wrong.append((f"{item['relpath']} was changed (object {item['md5']})", True))
         elif item["relpath"] == MANIFEST:
-            manifest = json.loads(content)
-        else:
+            manifest, told = json.loads(content), sha256
+        elif item["relpath"] not in ATTESTATIONS:
             sums[item["relpath"]] = sha256
     if wrong:
         return wrong
     if manifest.get("files") != sums:
         return [("its files are not those of its manifest", True)]
     digest = fingerprint(sums)
-    return [] if digest in made else [(f"no run in this lineage made it ({digest[:12]})", True)]
+    known = evidence.manifests(index, digest)
+    if not known:
+        return [(f"no run in this lineage made it ({digest[:12]})", True)]
+    return [] if known & {"", told} else [(f"{MANIFEST} is not the one that its run wrote", True)]
 
 
 def _object(remote: Place, md5: str) -> tuple[bytes, str] | None:

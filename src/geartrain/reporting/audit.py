@@ -3,7 +3,6 @@
 Everything is read from the lineage and from artifacts whose digest the lineage names; what is not there is said.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,8 +13,9 @@ import yaml
 from jinja2 import Environment
 from markupsafe import Markup
 
-from geartrain.artifacts import MANIFEST, file_sha256
-from geartrain.errors import UserError
+from geartrain import withdrawals
+from geartrain.artifacts import ATTESTED, file_sha256, read_manifest
+from geartrain.errors import TamperedError, UserError
 from geartrain.lineage import events
 from geartrain.lineage.graph import Graph, Node
 from geartrain.lineage.index import Index
@@ -24,6 +24,7 @@ from geartrain.reporting import sections
 from geartrain.reporting.facts import Facts, gather
 from geartrain.reporting.flow import draw
 from geartrain.reporting.results import results
+from geartrain.supply import attestation
 
 SIGNED = {
     "model.sig": "signature of the model's files (OpenSSF model-signing)",
@@ -32,8 +33,12 @@ SIGNED = {
     "sbom.cdx.json": "packages of the environment (CycloneDX)",
 }
 """Files beside a promoted model."""
-WITHDRAWN = Path("data/withdrawn")
-"""Folder of a workspace: a file for each dataset that must not be used any more."""
+SIGNATURES = {
+    "none": "not signed",
+    "unchecked": "signed, and not checked: give --key",
+    "holds": "the signature holds",
+    "broken": "the signature does not hold",
+}
 CREDIT = {
     "policy": ("recipe", "reward", "credit", "settings", "advantage", "kl", "teacher"),
     "reward_model": (),
@@ -54,16 +59,34 @@ class Audit:
     told: Mapping[str, Mapping[str, Any]]
     """Run id -> the last event of each run that the model was made by."""
     checked: Checked
+    signed: "Signed"
 
 
-def audit(index: Index, model: Node, checked: Checked) -> Audit:
-    """Gather what the lineage knows of a model. Raises UserError: it is no model."""
+@dataclass(frozen=True)
+class Signed:
+    """What is said of the promoted model where it lies."""
+
+    rows: tuple[Mapping[str, str], ...]
+    """Name, meaning and sha256 of each file."""
+    state: str
+    """"none", "unchecked" (no key was given), "holds" or "broken"."""
+    told: str = ""
+    """Of one that holds the key's id; of one that does not, what is wrong with it."""
+
+
+def audit(index: Index, model: Node, checked: Checked, workspace: Path, key: Path | None = None) -> Audit:
+    """Gather what the lineage knows of a model, and hold its signatures against a public key, where one is given.
+
+    Raises:
+        UserError: it is no model, or the key is none.
+    """
     if model.type not in ("model", "report"):
         raise UserError(f"{model.label}: is a {model.type or 'run'}, no model; `geartrain lineage` shows it.")
     made_of = index.up(model)
     runs = [node for node in made_of if node.kind == "run" and node.state == "COMPLETE"]
     told = {run.id: event for run in runs for event in index.events(run.id)}
-    return Audit(model, made_of, index.down(model), told, checked)
+    led_to = index.down(model)
+    return Audit(model, made_of, led_to, told, checked, _signed(model, led_to, workspace, key))
 
 
 def render_audit(found: Audit, workspace: Path) -> str:
@@ -85,7 +108,7 @@ def render_audit(found: Audit, workspace: Path) -> str:
         credit=_credit(found),
         results=results(facts) if facts and facts.tables else None,
         verdict=decided,
-        signed=_signed(found, workspace),
+        signed=found.signed,
         faults=[finding for finding in found.checked.findings if finding.fault],
         notes=[finding for finding in found.checked.findings if not finding.fault],
         counts=found.checked.counts,
@@ -95,14 +118,15 @@ def render_audit(found: Audit, workspace: Path) -> str:
 
 def _data(found: Audit, workspace: Path) -> Iterator[dict[str, Any]]:
     """Yield what came from outside, then what was made of it."""
+    stones = withdrawals.withdrawn([*withdrawals.places(), withdrawals.project(workspace) / withdrawals.FOLDER])
     order = {"source": 0, "dataset": 1, "model": 2}
     nodes = [node for node in found.made_of if node.kind == "artifact" and node.id != found.model.id]
     for node in sorted(nodes, key=lambda node: (order.get(node.type, 3), node.time, node.name)):
-        stone = _read(workspace / WITHDRAWN / f"{node.digest}.json")
+        stone = stones.get(node.digest)
         yield {
             "name": node.name, "type": node.type, "digest": node.digest, "folder": node.folder,
             "licence": node.licence, "origin": node.origin,
-            "withdrawn": "" if stone is None else str(stone.get("reason") or "no reason given"),
+            "withdrawn": "" if stone is None else str(stone),
         }  # fmt: skip
 
 
@@ -161,27 +185,30 @@ def _known_facts(found: Audit, workspace: Path) -> Facts | None:
     return Facts(facts.name, manifests, facts.folders, facts.resources, facts.failures, tables, decision, facts.quality)
 
 
-def _signed(found: Audit, workspace: Path) -> list[dict[str, str]]:
+def _signed(model: Node, led_to: Graph, workspace: Path, key: Path | None) -> Signed:
     """Return what lies beside the promoted model in the workspace, if that is the model in question."""
-    nodes = [found.model, *found.led_to]
-    folders = [workspace / node.folder for node in nodes if node.promoted and node.folder and node.type == "model"]
-    rows = []
-    for folder in dict.fromkeys(folders):
-        made = _read(folder / MANIFEST)
-        if made is None or made.get("digest") not in {node.digest for node in nodes}:
+    nodes = {node.digest: node for node in (model, *led_to) if node.promoted and node.folder and node.type == "model"}
+    for folder in dict.fromkeys(workspace / node.folder for node in nodes.values()):
+        try:
+            manifest = read_manifest(folder)
+        except UserError:
             continue
-        for name, what in SIGNED.items():
-            if (folder / name).is_file():
-                rows.append({"name": name, "what": what, "sha256": file_sha256(folder / name)})
-    return rows
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
+        rows = [
+            {"name": name, "what": what, "sha256": file_sha256(folder / name)}
+            for name, what in SIGNED.items()
+            if (folder / name).is_file()
+        ]
+        if manifest.digest not in nodes or manifest.stage != ATTESTED:
+            continue
+        if attestation.SIGNATURE not in {row["name"] for row in rows}:
+            return Signed(tuple(rows), "none")
+        if key is None:
+            return Signed(tuple(rows), "unchecked", attestation.signed_by(folder) or "")
+        try:
+            return Signed(tuple(rows), "holds", attestation.verify(folder, key).key_id)
+        except TamperedError as error:
+            return Signed(tuple(rows), "broken", str(error))
+    return Signed((), "none")
 
 
 def summary(found: Audit) -> str:
@@ -191,5 +218,5 @@ def summary(found: Audit) -> str:
     faults = len(found.checked.faults)
     return (
         f"{found.model.label}: {len(sources)} source{'s' * (len(sources) != 1)} from outside, {runs} runs, "
-        f"{faults or 'no'} fault{'s' * (faults != 1)} in the lineage"
+        f"{faults or 'no'} fault{'s' * (faults != 1)} in the lineage, {SIGNATURES[found.signed.state]}"
     )

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from geartrain.reporting import svg
 from geartrain.reporting.svg import AFTER, BEFORE, INK, MUTED, SURFACE, Axes
-from geartrain.reporting.wording import percent
+from geartrain.wording import percent
 
 Rate = Mapping[str, float]
 """An estimate with `low` and `high`."""

@@ -8,7 +8,7 @@ from geartrain.reporting.alarms import alarm_rows
 from geartrain.reporting.facts import Facts, column
 from geartrain.reporting.figures import Line, both_widths, line_figure
 from geartrain.reporting.sections import Context, missing, source
-from geartrain.reporting.wording import compact, percent
+from geartrain.wording import compact, percent
 
 
 def learning(facts: Facts) -> Context:

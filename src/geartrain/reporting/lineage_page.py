@@ -14,6 +14,7 @@ from rich.tree import Tree
 
 from geartrain.lineage.graph import Graph, Node, Reached
 from geartrain.reporting.flow import MOST, describe, draw
+from geartrain.wording import printable
 
 WORDS = {"up": "What it was made from", "down": "What was made from it"}
 _STYLES = {"source": "yellow", "dataset": "blue", "model": "magenta", "report": "cyan"}
@@ -45,16 +46,21 @@ def as_tree(graph: Graph, way: str, *, most: int) -> Tree:
 
 def line_of(node: Node) -> str:
     """Return a node as a line for a terminal, with Rich's marks."""
-    when = f" [dim]{escape(node.time[:19].replace('T', ' '))}[/dim]" if node.time else ""
+    when = f" [dim]{_shown(node.time[:19].replace('T', ' '))}[/dim]" if node.time else ""
     if node.kind == "run":
-        state = "" if node.state == "COMPLETE" else f" [red]{escape(node.state)}[/red]"
-        why = f" [red]{escape(node.error[:100])}[/red]" if node.error else ""
-        return f"run {escape(node.name)} [dim]{node.id}[/dim]{state}{when}{why}"
+        state = "" if node.state == "COMPLETE" else f" [red]{_shown(node.state)}[/red]"
+        why = f" [red]{_shown(node.error[:100])}[/red]" if node.error else ""
+        return f"run {_shown(node.name)} [dim]{_shown(node.id)}[/dim]{state}{when}{why}"
     style = _STYLES.get(node.type, "default")
     promoted = " [bold green]promoted[/bold green]" if node.promoted else ""
-    licence = f" [dim]licence {escape(node.licence)}[/dim]" if node.licence else ""
-    name = f"[{style}]{escape(node.type)} {escape(node.name)}[/{style}]"
-    return f"{name} [dim]sha256:{node.digest[:16]}[/dim]{promoted}{licence}{when}"
+    licence = f" [dim]licence {_shown(node.licence)}[/dim]" if node.licence else ""
+    name = f"[{style}]{_shown(node.type)} {_shown(node.name)}[/{style}]"
+    return f"{name} [dim]sha256:{_shown(node.digest[:16])}[/dim]{promoted}{licence}{when}"
+
+
+def _shown(text: str) -> str:
+    """Return a text of somebody else's without what a terminal, or Rich, would take for more than text."""
+    return escape(printable(text))
 
 
 def as_json(graphs: Mapping[str, Graph]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from geartrain.reporting.facts import Facts
 from geartrain.reporting.figures import both_widths, comparison_figure, families_figure
 from geartrain.reporting.sections import DECODINGS, SPLITS, Context, missing, source
-from geartrain.reporting.wording import p_value, percent, points, rate
+from geartrain.wording import p_value, percent, points, rate
 
 SPLIT_NAMES = {
     "test": "Test: held-out tasks",

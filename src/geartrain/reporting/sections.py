@@ -11,7 +11,7 @@ import yaml
 from geartrain.reporting.facts import Facts
 from geartrain.reporting.graph import STAGES, Node, draw
 from geartrain.reporting.transcript import choose_pair, printable
-from geartrain.reporting.wording import duration, p_value, percent, points
+from geartrain.wording import duration, p_value, percent, points
 
 Context = dict[str, Any]
 SPLITS = ("test", "ood", "paraphrase")

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from geartrain.reporting.facts import Facts, gather
 from geartrain.reporting.sections import DECODINGS, SPLITS, headline, missing
-from geartrain.reporting.wording import duration, points, rate
+from geartrain.wording import duration, points, rate
 
 
 def summary(workspace: Path) -> RenderableType:

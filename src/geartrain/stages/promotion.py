@@ -19,7 +19,7 @@ from geartrain.config import PromotionSection
 from geartrain.errors import UserError
 from geartrain.lineage.model_card import model_name, render_card
 from geartrain.progress import Advance, bar
-from geartrain.stages.stage import Job, Metrics, stage
+from geartrain.stages.stage import Job, Metrics, homes, stage
 from geartrain.supply.attestation import attest
 from geartrain.supply.registration import LATER, register
 
@@ -30,14 +30,14 @@ MODEL_SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
 Check = dict[str, Any]
 
 
-def conclude(folder: Path) -> None:
+def conclude(folder: Path, run: str) -> None:
     """Sign the sealed artifact and enter it in the configured registries; nothing is published if that fails.
 
     In a run of Kubeflow a step of its own registers.
     """
-    told = [attest(folder)]
+    told = [attest(folder, run)]
     if not os.environ.get(LATER):
-        told += map(str, register(folder))
+        told += map(str, register(folder, homes=homes()))
     for line in told:
         print(f"promotion: {line}", file=sys.stderr, flush=True)
 

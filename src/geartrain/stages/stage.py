@@ -22,11 +22,13 @@ from typing import Any
 from geartrain import artifacts, live, withdrawals
 from geartrain.config import Config
 from geartrain.errors import UserError
+from geartrain.lineage import tombstones
 from geartrain.lineage.events import Data
-from geartrain.lineage.recording import Task, mend, recorded
+from geartrain.lineage.recording import Published, Task, mend, recorded
+from geartrain.lineage.tombstones import Used
 from geartrain.progress import mute
 from geartrain.ranks import ALONE, Ranks
-from geartrain.sources import Source, read_sources, recall_sources
+from geartrain.sources import Source, content_digests, read_sources, recall_sources
 
 Metrics = dict[str, Any]
 Paths = Mapping[str, Path]
@@ -67,6 +69,11 @@ LINEAGE = "lineage"
 def home() -> Path:
     """Return the folder of work in progress and lineage: `$GEARTRAIN_HOME`, or `.geartrain` here."""
     return Path(os.environ.get("GEARTRAIN_HOME", ".geartrain"))
+
+
+def homes() -> list[Path]:
+    """Return the homes whose lineage may know what is used here: this one, and that of the project around it."""
+    return [home(), withdrawals.project(Path()) / ".geartrain"]
 
 
 def event_log() -> Path:
@@ -110,8 +117,8 @@ class StageSpec:
     """Keys of the files and folders from outside that the stage reads."""
     together: bool = False
     """Whether several ranks may run it."""
-    sealed: Callable[[Path], None] | None = None
-    """Called with the sealed output before it is published; may add attestations (`artifacts.ATTESTATIONS`)."""
+    sealed: Callable[[Path, str], None] | None = None
+    """Called with the sealed output and the id of this run, before publication; may add `artifacts.ATTESTATIONS`."""
 
     def parameters(self, config: Config) -> dict[str, Any]:
         """Return the part of the configuration that the stage depends on, JSON-ready."""
@@ -134,7 +141,7 @@ def stage(
     sections: tuple[str, ...],
     files: tuple[str, ...] = (),
     together: bool = False,
-    sealed: Callable[[Path], None] | None = None,
+    sealed: Callable[[Path, str], None] | None = None,
 ) -> Callable[[Callable[[Job], Metrics]], Any]:
     """Declare a stage. The stage's name, and that of its one output, is its module's.
 
@@ -174,16 +181,22 @@ def _run(
     digests = {name: manifest.digest for name, manifest in read.items()} | {one.name: one.digest for one in sources}
     origins = {name: artifacts.origins(manifest) for name, manifest in read.items()}
     origins |= {one.name: artifacts.known_origins(Path(one.path)) for one in sources}
-    withdrawals.require_allowed(digests, origins)
+    made = [tombstones.used(name, inputs[name], manifest) for name, manifest in read.items()]
+    heeded = withdrawals.withdrawn()  # only then are the files of a folder from outside hashed once more
+    parts = {one.name: content_digests(Path(one.path)) if heeded else () for one in sources}
+    outside = [Used(one.name, one.digest, "", origins[one.name], parts[one.name]) for one in sources]
+    tombstones.require_allowed(homes(), [*made, *outside])
+    manifests = {one.name: one.manifest for one in made}
+    ancestors = {digest: name for named in origins.values() for digest, name in named.items()}
     _require_same(ranks, [parameters, digests, artifacts.code_digest()])
     target, work = outputs[spec.name], _work(spec.name, parameters, digests)
     if not ranks.leads:
         return _assist(body, config, spec, Job(config, dict(inputs), {}, work, ranks))
     with _exclusive(work):
-        task = _task(spec.name, parameters, digests, sources)
-        finished = ranks.first(_finished(target, parameters, digests))
+        task = _task(spec.name, parameters, digests, sources, manifests)
+        finished = ranks.first(_finished(target, parameters, digests, ancestors))
         if finished is not None:
-            mend(event_log(), task, artifacts.read_manifest(target).digest, finished)
+            mend(event_log(), task, _published(target))
             return finished
         told = {"stage": spec.name, "key": task.key, "pid": os.getpid(), "parameters": parameters}
         with live.telling(live_record(work), **told) as ending, recorded(event_log(), task) as published:
@@ -200,12 +213,13 @@ def _run(
                 parameters=parameters,
                 inputs=digests,
                 metrics=metrics,
-                ancestors={digest: name for made in origins.values() for digest, name in made.items()},
+                ancestors=ancestors,
             )
             if spec.sealed is not None:
-                spec.sealed(staged)
+                spec.sealed(staged, published.run)
             artifacts.publish(staged, target)
             published.digest, published.metrics = manifest.digest, metrics
+            published.manifest = artifacts.manifest_sha256(staged)
             ending |= {"digest": manifest.digest, "metrics": metrics}
         shutil.rmtree(work, ignore_errors=True)
         return metrics
@@ -219,8 +233,15 @@ def record_current(folder: Path, name: str) -> None:
     if (folder / FOLDERS[name]).is_symlink():
         return
     manifest = artifacts.read_manifest(folder / FOLDERS[name])
-    task = _task(name, manifest.parameters, manifest.inputs, recall_sources(manifest.inputs))
-    mend(folder / event_log(), task, manifest.digest, manifest.metrics)
+    places = {one: folder / FOLDERS[one] for one in manifest.inputs if one in FOLDERS}
+    there = {one: artifacts.manifest_sha256(place) for one, place in places.items() if place.is_dir()}
+    task = _task(name, manifest.parameters, manifest.inputs, recall_sources(manifest.inputs), there)
+    mend(folder / event_log(), task, _published(folder / FOLDERS[name]))
+
+
+def _published(folder: Path) -> Published:
+    manifest = artifacts.read_manifest(folder)
+    return Published("", manifest.digest, manifest.metrics, artifacts.manifest_sha256(folder))
 
 
 def _key(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str]) -> str:
@@ -231,10 +252,19 @@ def _work(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str]) 
     return home() / "work" / f"{name}-{_key(name, parameters, digests)[:16]}"
 
 
-def _task(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str], sources: Sequence[Source]) -> Task:
-    """Return a stage's work as lineage tells of it."""
+def _task(
+    name: str,
+    parameters: Mapping[str, Any],
+    digests: Mapping[str, str],
+    sources: Sequence[Source],
+    manifests: Mapping[str, str],
+) -> Task:
+    """Return a stage's work as lineage tells of it; `manifests` are the sha256 of those of the inputs, by name."""
     outside = {s.name: Data(s.name, s.digest, "source", s.path, s.licence, s.origin) for s in sources}
-    inputs = [outside.get(read) or _data(read, digest) for read, digest in digests.items()]
+    inputs = [
+        outside.get(read) or replace(_data(read, digest), manifest=manifests.get(read, ""))
+        for read, digest in digests.items()
+    ]
     key, work = _key(name, parameters, digests), _work(name, parameters, digests)
     return Task(name, key, tuple(inputs), _data(name, ""), parameters, work)
 
@@ -276,7 +306,9 @@ def _remove_half_written(staged: Path) -> None:
             path.unlink()
 
 
-def _finished(target: Path, parameters: Mapping[str, Any], digests: Mapping[str, str]) -> Metrics | None:
+def _finished(
+    target: Path, parameters: Mapping[str, Any], digests: Mapping[str, str], ancestors: Mapping[str, str]
+) -> Metrics | None:
     """Return the metrics of an earlier run whose output is in place, whole and of the same making."""
     if not (target / artifacts.MANIFEST).is_file():
         return None
@@ -285,7 +317,7 @@ def _finished(target: Path, parameters: Mapping[str, Any], digests: Mapping[str,
     except UserError:
         return None
     same = (manifest.parameters, manifest.inputs, manifest.code) == (parameters, digests, artifacts.code_digest())
-    return dict(manifest.metrics) if same else None
+    return dict(manifest.metrics) if same and ancestors.keys() <= artifacts.origins(manifest).keys() else None
 
 
 @contextmanager

@@ -5,8 +5,9 @@ A section is left out where no variant has anything to say, and a number that a 
 
 from collections.abc import Iterator, Mapping
 
-from geartrain.study.markdown import Table, number, spread, table
+from geartrain.study.markdown import Table, number, spread
 from geartrain.study.outcomes import MOMENTS, OUTCOMES
+from geartrain.wording import table
 
 WEIGHTS = {
     "weight_p05": "weight, 5 %",

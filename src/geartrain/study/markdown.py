@@ -1,6 +1,6 @@
-"""Cells of Markdown tables, and the tables; what is not known is blank."""
+"""Cells of Markdown tables; what is not known is blank."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 Table = Mapping[str, Any]
@@ -30,12 +30,3 @@ def interval(gain: Table | None) -> str:
     if not gain:
         return ""
     return f"{100 * gain['estimate']:+.1f} [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table with aligned columns, so that it reads as text too."""
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    padded = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-    padded.insert(1, " | ".join("-" * width for width in widths))
-    return "\n".join(f"| {line} |" for line in padded)

@@ -7,7 +7,8 @@ from typing import Any
 
 from geartrain.rollouts.suite import DECODINGS
 from geartrain.study.credit_tables import exact_credit, outcomes, phases, weights
-from geartrain.study.markdown import Table, interval, number, points, spread, table
+from geartrain.study.markdown import Table, interval, number, points, spread
+from geartrain.wording import table
 
 MAIN = "test_sampled"
 OTHERS = ("test_greedy", "paraphrase_sampled", "paraphrase_greedy", "ood_sampled", "ood_greedy")

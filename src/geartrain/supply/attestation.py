@@ -32,11 +32,15 @@ class Verified:
     """Name -> digest of what it was made from, as its signed provenance says."""
 
 
-def attest(folder: Path) -> str:
+def attest(folder: Path, run: str = "") -> str:
     """Write the attestations of a sealed artifact of the stage `promotion`; return in a line how it is signed.
 
     Of a candidate that failed there are none. Without a key they are unsigned; `promotion.require_signature` refuses
     that.
+
+    Args:
+        folder: of the artifact.
+        run: id of the run that made it.
 
     Raises:
         UserError: the key is missing where one is required, or is none; or the gate did not let the model through.
@@ -52,7 +56,7 @@ def attest(folder: Path) -> str:
             "(`geartrain model keygen` makes a pair), or switch the setting off."
         )
     sbom.write_sbom(folder / SBOM, manifest)
-    statement = provenance.make_statement(folder, manifest, {SBOM: folder / SBOM})
+    statement = provenance.make_statement(folder, manifest, {SBOM: folder / SBOM}, run)
     write_atomically(folder / STATEMENT, statement.decode())
     if key is None:
         for name in (SIGNATURE, ENVELOPE):

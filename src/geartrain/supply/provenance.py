@@ -24,16 +24,18 @@ BUILD_TYPE = f"{PRODUCER}/promotion/v1"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def make_statement(folder: Path, manifest: Manifest, byproducts: Mapping[str, Path]) -> bytes:
-    """Return the statement about a sealed artifact, as JSON; the same work gives the same bytes.
+def make_statement(folder: Path, manifest: Manifest, byproducts: Mapping[str, Path], run: str = "") -> bytes:
+    """Return the statement about a sealed artifact, as JSON; the same work of the same run gives the same bytes.
 
     Args:
         folder: of the artifact.
         manifest: its manifest.
         byproducts: name -> file that was made with it, such as the SBOM.
+        run: id of the run that made it, as lineage knows it; that of an orchestrator goes before it.
     """
     subjects = {**manifest.files, MANIFEST: file_sha256(folder / MANIFEST)}
-    run = os.environ.get(origin.RUN_ID, "")
+    parent = origin.parent_run(os.environ)
+    run = parent["run"] if parent else run
     predicate = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,

@@ -16,8 +16,8 @@ import yaml
 from geartrain import artifacts
 from geartrain.artifacts import origins
 from geartrain.errors import UserError
+from geartrain.lineage.tombstones import require_allowed, used
 from geartrain.supply.attestation import ENVELOPE, MODEL, SIGNATURE, is_promoted, require_packages, signed_by
-from geartrain.withdrawals import require_allowed
 
 LATER = "GEARTRAIN_REGISTERED_LATER"
 """Variable of a step after which another one registers: only that one knows where the artifact lies."""
@@ -71,7 +71,9 @@ class Registered:
         return f"{self.registry}: {self.name}, version {self.version}" + ("" if self.new else ", was there already")
 
 
-def describe(folder: Path, *, uri: str | None = None, run_id: str = "", name: str | None = None) -> Entry:
+def describe(
+    folder: Path, *, uri: str | None = None, run_id: str = "", name: str | None = None, homes: Sequence[Path] = ()
+) -> Entry:
     """Return what is to be told of an artifact of the stage `promotion`, once it is whole.
 
     Args:
@@ -79,6 +81,7 @@ def describe(folder: Path, *, uri: str | None = None, run_id: str = "", name: st
         uri: where it is published, if it is.
         run_id: Kubeflow's id of the run.
         name: instead of the model's own.
+        homes: whose lineage is asked whether it was made from something that is withdrawn, beside its manifest.
 
     Raises:
         UserError: it is damaged, withdrawn or made from what is, or no artifact of that stage.
@@ -86,7 +89,7 @@ def describe(folder: Path, *, uri: str | None = None, run_id: str = "", name: st
     manifest = artifacts.verify(folder)
     if manifest.stage != "promotion":
         raise UserError(f"{folder}: was written by the stage {manifest.stage}; give what `promotion` wrote.")
-    require_allowed({str(folder): manifest.digest}, {str(folder): origins(manifest)})
+    require_allowed(homes, [used(str(folder), folder, manifest)])
     decision = json.loads((folder / "decision.json").read_text(encoding="utf-8"))
     passed = is_promoted(manifest)
     signatures = {name: folder / name for name in (SIGNATURE, ENVELOPE) if (folder / name).is_file()}
@@ -155,11 +158,12 @@ def register(
     uri: str | None = None,
     run_id: str = "",
     name: str | None = None,
+    homes: Sequence[Path] = (),
 ) -> list[Registered]:
     """Enter an artifact of the stage `promotion` in registries; what is entered already stays as it is.
 
     Args:
-        folder, uri, run_id, name: as of `describe`.
+        folder, uri, run_id, name, homes: as of `describe`.
         registries: names; None takes those of the run's configuration (`promotion.registries`).
 
     Raises:
@@ -170,7 +174,7 @@ def register(
         registries = configured(folder)
     if not registries:
         return []
-    entry = describe(folder, uri=uri, run_id=run_id, name=name)
+    entry = describe(folder, uri=uri, run_id=run_id, name=name, homes=homes)
     return [REGISTRIES[registry](entry) for registry in dict.fromkeys(registries)]
 
 

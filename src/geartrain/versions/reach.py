@@ -1,16 +1,21 @@
 """What a data set has reached: every artifact that was made from it, as far as lineage and manifests tell."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from geartrain.artifacts import MANIFEST, origins, read_manifest
+from geartrain.artifacts import MANIFEST, Manifest, origins, read_manifest
 from geartrain.errors import UserError
 from geartrain.lineage.graph import Node
 from geartrain.lineage.index import open_index
 from geartrain.sources import content_digest
-from geartrain.stages.stage import FOLDERS
+from geartrain.stages.stage import FOLDERS, LINEAGE
+
+WHOLE = 64
+"""Hex digits of a digest."""
+_HEX = re.compile(rf"[0-9a-f]{{4,{WHOLE}}}")
 
 
 @dataclass(frozen=True)
@@ -31,22 +36,24 @@ def reached_by(digest: str, project: Path, home: Path) -> list[Reached]:
     Args:
         digest: of a data set, model or file.
         project: whose artifacts are asked, and those of its `runs/`.
-        home: below it lies the lineage, which knows of models whose folders are gone as well.
+        home: below it lies the lineage, which knows of models whose folders are gone as well; those of `runs/` are
+            asked too.
     """
     found: list[Reached] = []
     for folder in _artifacts(project):
-        try:
-            manifest = read_manifest(folder)
-        except UserError:
-            continue
-        if digest in origins(manifest):
+        manifest = _manifest(folder)
+        if manifest is not None and digest in origins(manifest):
             place = folder.relative_to(project)
             model = place.parent.name == "models"
             found.append(Reached(manifest.stage, manifest.digest, place.as_posix(), model))
     here = {one.digest for one in found}
-    beyond = [node for node in _in_lineage(digest, home) if node.digest not in here]
-    found += [Reached(node.name, node.digest, "lineage", True) for node in beyond]
+    beyond = {node.digest: node for one in _homes(project, home) for node in _in_lineage(digest, one)}
+    found += [Reached(node.name, node.digest, "lineage", True) for node in beyond.values() if node.digest not in here]
     return sorted(found, key=lambda one: (not one.model, one.name, one.place))
+
+
+def _homes(project: Path, home: Path) -> list[Path]:
+    return [home, *sorted(path.parent for path in (project / "runs").rglob(LINEAGE) if path.parent.name == home.name)]
 
 
 def _in_lineage(digest: str, home: Path) -> list[Node]:
@@ -57,16 +64,18 @@ def _in_lineage(digest: str, home: Path) -> list[Node]:
         return []
 
 
-def identify(target: str, project: Path) -> tuple[str, str]:
+def identify(target: str, project: Path, home: Path | None = None) -> tuple[str, str]:
     """Return (digest, name) of what a person wants to withdraw: a digest, an artifact's folder, or a file.
+
+    A digest may be cut short where the lineage below `home` knows one thing only that begins so.
 
     Raises:
         UserError: it is none of these; or a file of an artifact, which is withdrawn as a whole.
     """
-    digest = target.removeprefix("sha256:")
-    if len(digest) == 64 and set(digest) <= set("0123456789abcdef"):
-        named = [folder for folder in _artifacts(project) if _digest(folder) == digest]
-        return digest, _name(named[0], project) if named else ""
+    kind, colon, rest = target.partition(":")
+    digest = (rest if colon and kind in ("sha256", "dataset", "model") else target).lower()
+    if _HEX.fullmatch(digest) and not Path(target).exists():
+        return _by_digest(digest, project, home)
     place = Path(target)
     if not place.exists():
         place = project / FOLDERS.get(target, Path(target))
@@ -80,11 +89,31 @@ def identify(target: str, project: Path) -> tuple[str, str]:
     return content_digest(place), _name(place, project)
 
 
-def _digest(folder: Path) -> str:
+def _by_digest(digest: str, project: Path, home: Path | None) -> tuple[str, str]:
+    manifests = {folder: read for folder in _artifacts(project) if (read := _manifest(folder))}
+    if len(digest) < WHOLE:
+        if home is None or not home.is_dir():
+            raise UserError(f"{digest}: write the whole digest; there is no lineage here that could complete it")
+        with closing(open_index(home)) as index:
+            digest = index.resolve(f"dataset:{digest}").id
+    named = [folder for folder, manifest in manifests.items() if manifest.digest == digest]
+    if named:
+        return digest, _name(named[0], project)
+    if not any(digest in origins(manifest) for manifest in manifests.values()):
+        for folder, manifest in manifests.items():
+            part = next((name for name, sha256 in manifest.files.items() if sha256 == digest), None)
+            if part is not None:
+                raise UserError(
+                    f"{digest[:12]}: is {part}, a part of {folder}, which is withdrawn as a whole: name the folder"
+                )
+    return digest, ""
+
+
+def _manifest(folder: Path) -> Manifest | None:
     try:
-        return read_manifest(folder).digest
+        return read_manifest(folder)
     except UserError:
-        return ""
+        return None
 
 
 def _artifacts(project: Path) -> Iterator[Path]:

@@ -23,10 +23,11 @@ FACETS = {
     "metrics": {"values": {"success": 0.5}},
     "error": {"type": "UserError", "message": "why"},
     "recovery": {"reason": "a crash"},
+    "withdrawal": {"digest": "d" * 64, "action": "withdraw", "record": f"{'d' * 64}.json", "sha256": "e" * 64},
 }
 INPUTS = [
     Data("raw", DIGESTS["one"], "source", "data/raw/x.json", "MIT", "pkg:pypi/x@1"),
-    Data("tasks", DIGESTS["two"], path="data/tasks"),
+    Data("tasks", DIGESTS["two"], path="data/tasks", manifest="f" * 64),
 ]
 
 

@@ -1,18 +1,26 @@
 """Whatever is changed, dropped, reordered, cut or swapped is named, with exit code 3; what a crash leaves is not."""
 
+import fcntl
 import json
+import os
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from geartrain import artifacts
+from geartrain import artifacts, withdrawals
 from geartrain.cli import app
 from geartrain.config import Config
-from geartrain.lineage import events, journal
+from geartrain.errors import UserError
+from geartrain.lineage import events, journal, tombstones, verification
 from geartrain.lineage.events import Data
+from geartrain.lineage.index import make_anew, open_index
 from geartrain.sources import DEFINITIONS, read_sources
 from geartrain.stages.stage import FOLDERS, KINDS
 
@@ -38,15 +46,24 @@ def make(stage: str, content: str = "first") -> str:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "content.txt").write_text(f"{stage} {content}")
     inputs = {name: artifacts.read_manifest(FOLDERS[name]).digest for name in INPUTS[stage]}
-    made = artifacts.write_manifest(folder, stage=stage, parameters={}, inputs=inputs, metrics={})
-    read = [Data(name, digest, path=FOLDERS[name].as_posix()) for name, digest in inputs.items()]
-    if stage == "tasks":
-        digest = artifacts.file_sha256(Path("data/raw/chinook.json"))
-        read.append(Data("environment.source", digest, "source", "data/raw/chinook.json"))
+    raw = {"environment.source": artifacts.file_sha256(Path("data/raw/chinook.json"))} if stage == "tasks" else {}
+    origins = [artifacts.origins(artifacts.read_manifest(FOLDERS[name])) for name in inputs]
+    ancestors = {digest: name for known in origins for digest, name in known.items()}
+    made = artifacts.write_manifest(
+        folder, stage=stage, parameters={}, inputs={**inputs, **raw}, metrics={}, ancestors=ancestors
+    )
+    read = [
+        Data(name, digest, path=FOLDERS[name].as_posix(), manifest=artifacts.manifest_sha256(FOLDERS[name]))
+        for name, digest in inputs.items()
+    ]
+    read += [Data(name, digest, "source", "data/raw/chinook.json") for name, digest in raw.items()]
     told = {"run_id": events.new_run_id(), "job": stage, "inputs": read}
     events.emit(Path(".geartrain/lineage"), "START", **told, outputs=())
-    output = Data(stage, made.digest, KINDS[folder.parts[0]], folder.as_posix())
-    events.emit(Path(".geartrain/lineage"), "COMPLETE", **told, outputs=[output])
+    output = Data(
+        stage, made.digest, KINDS[folder.parts[0]], folder.as_posix(), manifest=artifacts.manifest_sha256(folder)
+    )
+    facets = {"metrics": {"values": {}}}
+    events.emit(Path(".geartrain/lineage"), "COMPLETE", **told, outputs=[output], facets=facets)
     return made.digest
 
 
@@ -75,7 +92,8 @@ def test_what_is_whole_has_no_fault(workspace: Path) -> None:
     code, output = verify()
     assert (code, output) == (
         0,
-        "1 files, 6 events, 3 runs, 3 artifacts, 1 files from outside, 0 artifacts in the DVC remote: no faults\n",
+        "1 files, 6 events, 3 artifacts, 3 runs, 0 tombstones, 1 files from outside, 0 artifacts in the DVC remote: "
+        "no faults\n",
     )
 
 
@@ -131,6 +149,62 @@ def _add_event() -> None:
         file.write(lines()[-1])
 
 
+def _edit_manifest(stage: str, change: Callable[[dict[str, Any]], None]) -> Callable[[], None]:
+    """Change what an artifact says of its making; its files and its digest stay as they are."""
+
+    def harm() -> None:
+        path = FOLDERS[stage] / "manifest.json"
+        record = json.loads(path.read_text())
+        change(record)
+        artifacts.write_json(path, record)
+
+    return harm
+
+
+def _hide_input(record: dict[str, Any]) -> None:
+    record["ancestors"].pop(record["inputs"].pop("tasks"))
+
+
+def _hide_ancestor(record: dict[str, Any]) -> None:
+    record["ancestors"].pop(record["inputs"]["tasks"])
+    record["inputs"]["tasks"] = "e" * 64
+    record["ancestors"]["e" * 64] = "tasks"
+
+
+def _false_digest(record: dict[str, Any]) -> None:
+    record["digest"] = "e" * 64
+
+
+def _write(path: str, text: str = "{}") -> Callable[[], None]:
+    def harm() -> None:
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(text)
+
+    return harm
+
+
+def _falsify_index() -> None:
+    """Take away what a dataset has reached, in the index alone."""
+    verify()
+    with closing(sqlite3.connect(".geartrain/lineage/index.sqlite")) as database, database:
+        database.execute("DELETE FROM edges WHERE output = 0")
+
+
+def _keep_index_from_reading_on() -> None:
+    _falsify_index()
+    with closing(sqlite3.connect(".geartrain/lineage/index.sqlite")) as database, database:
+        database.execute("UPDATE files SET sha256 = 'x', size = 0")
+
+
+def _read_a_changed_manifest() -> None:
+    """Hide an ancestor, let a stage read that, and put everything back."""
+    path = FOLDERS["warm_start"] / "manifest.json"
+    before = path.read_text()
+    _edit_manifest("warm_start", _hide_input)()
+    make("policy", "second")
+    path.write_text(before)
+
+
 CASES = {
     "a byte of a dataset": (lambda: flip(Path("data/tasks/content.txt")), ["data/tasks: does not", "content.txt was"]),
     "a byte of a model": (lambda: flip(Path("models/policy/content.txt")), ["models/policy: does", "content.txt was"]),
@@ -143,6 +217,10 @@ CASES = {
     "the last event dropped": (_drop(5), ["was cut: 6 events by its head, 5 are left", "no run in this lineage"]),
     "reordered events": (_swap_events, ["event 1", "dropped, added or reordered"]),
     "an added event": (_add_event, ["event 6", "dropped, added or reordered"]),
+    "a line that is no event": (
+        lambda: log().write_bytes(b"".join(lines()) + b'{"eventType":"START","eventTime":"x","job":1,"run":[]}\n'),
+        ["event 6: a line cut short by a crash, or harmed"],
+    ),
     "a truncated file": (lambda: log().write_bytes(log().read_bytes()[:-700]), ["was cut"]),
     "an emptied file": (lambda: log().write_bytes(b""), ["was cut: 6 events by its head, 0 are left"]),
     "a head": (lambda: next(log().parent.glob("*.head")).write_text("{}x"), ["cannot be read: somebody wrote into it"]),
@@ -153,6 +231,19 @@ CASES = {
     ),
     "weights swapped": (_swap_contents, ["models/policy: does not match", "models/warm_start: does not match"]),
     "a model of somebody else": (_swap_for_a_stranger, ["models/policy: no run in this lineage made it"]),
+    "a hidden input": (_edit_manifest("policy", _hide_input), ["manifest.json: was changed: other inputs (tasks)"]),
+    "a replaced input": (_edit_manifest("policy", _hide_ancestor), ["manifest.json: was changed", "it leaves out"]),
+    "parameters": (_edit_manifest("tasks", lambda r: r.update(parameters={"a": 1})), ["was changed: other parameters"]),
+    "metrics": (_edit_manifest("tasks", lambda r: r.update(metrics={"a": 1})), ["was changed: other metrics"]),
+    "a false digest": (_edit_manifest("tasks", _false_digest), ["data/tasks", "not a manifest (its digest"]),
+    "a manifest that was read": (_read_a_changed_manifest, ["(policy): read warm_start", "had been changed: no run"]),
+    "a file in a model": (_write("models/policy/extra.bin"), ["extra.bin is not in the manifest"]),
+    "a manifest below": (_write("models/policy/sub/manifest.json"), ["sub/manifest.json is not in the manifest"]),
+    "a signature of no model": (_write("data/tasks/model.sig"), ["model.sig is not in the manifest"]),
+    "a link to a folder": (lambda: Path("models/policy/x").symlink_to("/tmp"), ["models/policy: does", "x is no file"]),
+    "a pipe": (lambda: os.mkfifo("models/policy/pipe"), ["models/policy: does not match", "pipe is no file"]),
+    "the index": (_falsify_index, ["index.sqlite: does not say what the events say"]),
+    "the index, for good": (_keep_index_from_reading_on, ["index.sqlite: does not say what the events say"]),
     "an older model": (_roll_back, ["models/policy: was made from warm_start", "which is older: somebody swapped"]),
 }  # fmt: skip
 
@@ -275,3 +366,129 @@ def test_feature_definitions_are_hashed_as_they_were_when_read(
     code, output = verify()
     assert code == 3
     assert "data/feature_repo: was changed since it was read" in output
+
+
+def test_whatever_byte_is_flipped_is_found_and_ends_in_no_traceback(workspace: Path) -> None:
+    """Every 97th byte of the journal, each of its eight bits in turn; the head beside it has the last line's hash."""
+    folder, whole = Path(".geartrain/lineage"), log().read_bytes()
+    for number, place in enumerate(range(0, len(whole), 97)):
+        harmed = bytearray(whole)
+        harmed[place] ^= 1 << number % 8
+        log().write_bytes(bytes(harmed))
+        checked = verification.check_chain(folder)
+        index = make_anew(folder)
+        others = [verification.check_events(index), verification.check_tombstones(index)]
+        others += [verification.check_artifacts(Path(), FOLDERS, index), verification.check_sources(index, Path())]
+        assert checked.faults, (place, bytes(harmed)[max(0, place - 40) : place + 40])
+        assert others
+
+
+def test_an_event_of_another_shape_is_named_and_counts_for_nothing(workspace: Path) -> None:
+    shape = json.loads(lines()[-1])
+    shape["run"]["facets"]["parent"] = {"run": "none"}
+    shape["run"]["runId"] = events.new_run_id()
+    journal.append(Path(".geartrain/lineage"), shape)
+    code, output = verify()
+    assert code == 3
+    assert "an event of a shape that is not ours" in output
+
+
+def test_an_event_that_only_json_can_read_is_in_the_index(workspace: Path) -> None:
+    """A file name that is no text ends up in an error's message as half a character, which stricter parsers refuse."""
+    run = {"run_id": events.new_run_id(), "job": "critic", "inputs": {}, "outputs": {}}
+    events.emit(Path(".geartrain/lineage"), "START", **run)
+    events.emit(Path(".geartrain/lineage"), "FAIL", **run, facets={"error": {"type": "X", "message": "no \udcff"}})
+    assert [node.error for node in make_anew(Path(".geartrain/lineage")).runs("FAIL")] == ["no \udcff"]
+    assert verify()[0] == 0
+    result = RUNNER.invoke(app, ["lineage", "run:" + run["run_id"]])
+    assert "no \\udcff" in result.output
+
+
+def test_names_of_others_cannot_forge_a_line(workspace: Path) -> None:
+    run = {"run_id": events.new_run_id(), "job": "critic\nno faults\x1b[2J", "outputs": {}}
+    events.emit(Path(".geartrain/lineage"), "COMPLETE", **run, inputs={"a\nb": "a" * 64})
+    code, output = verify()
+    assert code == 3
+    assert "\nno faults\x1b" not in output
+    assert "critic\\nno faults\\x1b[2J" in output
+
+
+def test_a_clock_that_is_set_back_makes_no_fault(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Earlier(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime(2020, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr(events, "datetime", Earlier)
+    made = make("tasks", "later, by a clock that says earlier")
+    code, output = verify()
+    assert code == 0, output
+    assert "which is newer: run the stage again" in output
+    assert open_index(Path(".geartrain")).resolve("dataset:tasks").digest == made
+
+
+def test_events_from_before_manifests_were_noted_are_held_to_what_they_say(workspace: Path) -> None:
+    """Then the manifest is compared part by part."""
+    folder, past = Path(".geartrain/lineage"), events.read_events(Path(".geartrain/lineage"))
+    shutil.rmtree(folder)
+    for event in past:
+        for item in (*event["inputs"], *event["outputs"]):
+            item["facets"].get("geartrain_artifact", {}).pop("manifest", None)
+        journal.append(folder, event)
+    assert verify()[0] == 0, verify()[1]
+    _edit_manifest("policy", _hide_input)()
+    code, output = verify()
+    assert code == 3
+    assert "models/policy/manifest.json: was changed: other inputs (tasks)" in output
+
+
+def test_checking_while_stages_write_finds_no_fault(workspace: Path) -> None:
+    """A child process makes artifacts under the lock of their stage, as stages do; checks go on meanwhile."""
+    child = os.fork()
+    if child == 0:
+        try:
+            for number in range(25):
+                _make_locked("policy", f"round {number}")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    rounds = 0
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        code, output = verify("--no-remote")
+        assert code == 0, output
+        rounds += 1
+    assert rounds > 1
+    assert verify("--no-remote")[0] == 0
+
+
+def _make_locked(stage: str, content: str) -> None:
+    lock = Path(f".geartrain/work/{stage}-0.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        make(stage, content)
+
+
+@pytest.mark.parametrize("harm", ["removed", "edited"])
+def test_a_tombstone_that_is_gone_is_missed_and_still_heeded(
+    harm: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(".dvc").mkdir()
+    monkeypatch.setattr(withdrawals, "checkout", lambda: workspace)
+    digest = artifacts.read_manifest(FOLDERS["tasks"]).digest
+    told = ["withdraw", "data/tasks", "--reason", "asked\nfor", "--by", "ada"]
+    assert RUNNER.invoke(app, ["data", *told]).exit_code == 0
+    assert verify()[0] == 0
+    policy = tombstones.used("policy", FOLDERS["policy"], artifacts.read_manifest(FOLDERS["policy"]))
+    with pytest.raises(UserError, match=r"made from tasks .* which was withdrawn on .* by ada: asked\\nfor"):
+        tombstones.require_allowed([Path(".geartrain")], [policy])
+    stone = Path("data/withdrawn") / f"{digest}.json"
+    if harm == "removed":
+        stone.unlink()
+    else:
+        artifacts.write_json(stone, {**json.loads(stone.read_text()), "action": "lift"})
+    code, output = verify()
+    assert code == 3
+    assert f"data/withdrawn/{digest}.json: the tombstone of {digest[:12]} is gone, or was changed" in output
+    with pytest.raises(UserError, match=r"its tombstone .* is gone, or was changed"):
+        tombstones.require_allowed([Path(".geartrain")], [policy])

@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from geartrain import withdrawals
 from geartrain.artifacts import read_manifest
 from geartrain.cli import app
+from geartrain.supply import signing
 from tests.fakes.workspace import build
 
 RUNNER = CliRunner()
@@ -61,15 +63,21 @@ def test_signatures_beside_the_model_are_named(workspace: Path) -> None:
     page = report()  # outside of the digest, so no fault
     assert "OpenSSF model-signing" in page
     assert manifest["digest"] in page
+    assert "Unchecked" in page
+    keys = signing.generate(workspace / "keys")
+    page = report("--key", str(keys[1]), code=3)
+    assert "Broken" in page
+    assert "model.sig" in page
 
 
 def test_a_withdrawn_dataset_is_said(workspace: Path) -> None:
-    stone = workspace / "data/withdrawn" / f"{'5' * 64}.json"
-    stone.parent.mkdir(parents=True)
-    stone.write_text(json.dumps({"reason": "consent <revoked>"}))
+    told = {"name": "raw", "by": "ada", "at": "2026-03-01"}
+    withdrawals.record(workspace / "data/withdrawn", "5" * 64, "withdraw", reason="consent <revoked>", **told)
     page = report()
-    assert "withdrawn: consent &lt;revoked&gt;" in page
+    assert "withdrawn on 2026-03-01 by ada: consent &lt;revoked&gt;" in page
     assert "1 withdrawn" in page
+    withdrawals.record(workspace / "data/withdrawn", "5" * 64, "lift", reason="given again", **told)
+    assert "withdrawn" not in report()
 
 
 def test_tampering_is_in_the_page_and_in_the_exit_code(workspace: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from geartrain.reporting.wording import compact, duration, p_value, points, rate
+from geartrain.wording import compact, duration, p_value, points, rate
 
 
 @pytest.mark.parametrize(

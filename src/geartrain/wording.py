@@ -1,6 +1,6 @@
-"""Numbers as people read them."""
+"""Numbers, texts of others and tables as people read them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 def percent(value: float, digits: int = 0) -> str:
@@ -35,3 +35,17 @@ def duration(seconds: float) -> str:
 def p_value(value: float) -> str:
     """Return a p-value as "p = 0.031"."""
     return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+
+
+def printable(text: str) -> str:
+    """Return a text of somebody else's for a terminal: what would move the cursor, or end the line, is spelt out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table with aligned columns, so that it reads as text too."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    padded = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    padded.insert(1, " | ".join("-" * width for width in widths))
+    return "\n".join(f"| {line} |" for line in padded)
