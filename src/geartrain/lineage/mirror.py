@@ -83,10 +83,11 @@ def pull(folder: Path, uri: str, *, missing_ok: bool = False) -> dict[str, int]:
     found = {}
     for place, names in places:
         for name in names:
-            if name in own:
-                _require_ours(place, name, own[name], folder)
-            else:
+            head = own.get(name)
+            if head is None:
                 found[name] = _fetch(place, name, folder / journal.PULLED)
+            elif not _is_ours(place, name, head, folder):  # it came with a copied folder, and went on where it was
+                found[name] = _fetch(place, name, folder / journal.JOURNAL)
     if not places and not missing_ok:
         raise UserError(
             f"{uri}: no journal there (files NAME.head and NAME.000000.ndjson). Give the folder they are in."
@@ -127,15 +128,22 @@ def _fetch(place: Place, name: str, target: Path) -> int:
     return head.count - here.count
 
 
-def _require_ours(place: Place, name: str, head: Head, folder: Path) -> None:
-    """Raise UserError unless what lies there under the name of a writer of ours is a part of what we have."""
+def _is_ours(place: Place, name: str, head: Head, folder: Path) -> bool:
+    """Tell whether what lies there under the name of a writer that is here too is a part of what we have.
+
+    Raises:
+        UserError: it is not, and the writer is ours to go on with.
+    """
     there = journal.parse_head((place / f"{name}.head").read())
-    if there is None or not _goes_on_from(there, head, folder, name):
+    if there is not None and _goes_on_from(there, head, folder, name):
+        return True
+    if head.inode in (0, (folder / journal.JOURNAL / f"{name}.head").stat().st_ino):
         raise UserError(
             f"{place.uri}/{name}.head: somebody has gone on from a copy of this lineage, under the same writer. Its "
             f"events were not taken: they and ours are two pasts of one file. Keep both; `geartrain lineage verify "
             "--dir` looks into each."
         )
+    return False
 
 
 def _goes_on_from(there: Head, head: Head, folder: Path, name: str) -> bool:

@@ -10,6 +10,7 @@ import yaml
 from geartrain import operations
 from geartrain.cluster import kubeflow
 from geartrain.cluster.naming import labels
+from geartrain.lineage import events, mirror, verification
 from tests.fakes.api_objects import ObjectServer
 from tests.fakes.bench import IMAGE
 from tests.fakes.console import INPUTS, fill, geartrain
@@ -260,6 +261,28 @@ def test_cancel_deletes_the_training_jobs_of_that_run(server, jobs):
     deleted = [request for request in jobs.requests if request.method == "DELETE"]
     assert [request.body["preconditions"]["uid"] for request in deleted] == ["u-mine"]
     assert "TrainJobs: there are none" in geartrain("cancel", mine, "--kubeconfig", "kubeconfig")
+
+
+def test_cancel_ends_what_the_run_left_open_in_lineage(server, monkeypatch, tmp_path):
+    """Its pods are gone, or on their way: nobody else says ABORT before the reaper comes."""
+    mine, other = submit().strip(), submit().strip()
+    for run, stage in ((mine, "tasks"), (mine, "policy"), (other, "policy")):
+        monkeypatch.setenv("GEARTRAIN_RUN_ID", run)
+        monkeypatch.setenv("GEARTRAIN_LINEAGE", str(tmp_path / "shared"))
+        told = {"run_id": events.new_run_id(), "job": stage, "inputs": {}, "outputs": {}}
+        events.emit(tmp_path / f"pod-{run}-{stage}", "START", **told)
+        if stage == "tasks":
+            events.emit(tmp_path / f"pod-{run}-{stage}", "COMPLETE", **told)
+    monkeypatch.delenv("GEARTRAIN_RUN_ID")
+    nowhere = ("--kubeconfig", str(tmp_path / "absent"))
+    assert "lineage: ABORT of policy" in geartrain("cancel", mine, *nowhere)
+    assert "lineage: ABORT of nothing" in geartrain("cancel", mine, *nowhere)
+    mirror.pull(tmp_path / "all", str(tmp_path / "shared"))
+    told = [(events.parent_of(event), event["eventType"]) for event in events.read_events(tmp_path / "all")]
+    assert sorted(told) == sorted(
+        [(mine, "START"), (mine, "COMPLETE"), (mine, "START"), (mine, "ABORT"), (other, "START")]
+    )
+    assert verification.check_chain(tmp_path / "all").faults == []
 
 
 def test_cancel_says_what_it_could_not_do(server, jobs):

@@ -310,3 +310,24 @@ def test_a_full_disk_is_trouble(folder, keeper, tmp_path, monkeypatch):
     with pytest.raises(InfrastructureError, match="No space left"):
         keeper.publish(folder, str(tmp_path / "out"))
     assert list(Path(tmp_path / "out").rglob(MANIFEST)) == []
+
+
+def test_what_is_said_of_a_promoted_model_goes_with_it_and_may_be_renewed(keeper, prefix, tmp_path):
+    """Signatures are no part of the digest: a model that is signed anew keeps its address."""
+    model = tmp_path / "promoted"
+    seal(model, {"model/weights.bin": b"weights"}, stage="promotion")
+    said = {"model.sig": b"{}", "provenance.json": b'{"a": 1}', "provenance.sig": b"{}", "sbom.cdx.json": b"{}"}
+    for signature in (b"first", b"second"):
+        said["model.sig"] = signature
+        for name, text in said.items():
+            (model / name).write_bytes(text)
+        uri = keeper.publish(model, prefix)
+        target = keeper.fetch(storage.locate(uri), tmp_path / "fetched")
+        assert {name: (target / name).read_bytes() for name in said} == said
+    assert artifacts.verify(target) == artifacts.verify(model)
+
+
+def test_a_data_set_brings_no_attestations(keeper, folder, tmp_path):
+    uri = keeper.publish(folder, str(tmp_path / "store"))
+    (Path(uri) / "model.sig").write_text("who put this here?")
+    assert not (keeper.fetch(storage.locate(uri), tmp_path / "fetched") / "model.sig").exists()

@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import uuid
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -169,3 +172,24 @@ def _facets(value: Any) -> Any:
     elif isinstance(value, list):
         for inner in value:
             yield from _facets(inner)
+
+
+STAGE = "import os; from geartrain.lineage.origin import parent_run; print(parent_run(os.environ)['run'])"
+DVC = """
+import os, subprocess, sys
+for number in range(2):
+    variables = {**os.environ, "DVC_STAGE": f"stage-{number}"}
+    subprocess.run(["/bin/sh", "-c", '"$0" -c "$1"; true', sys.executable, sys.argv[1]], env=variables, check=True)
+"""
+
+
+def test_the_stages_of_one_dvc_repro_have_one_parent_and_of_the_next_another() -> None:
+    """`dvc` starts each stage through a shell, with its name in a variable, and gives no run a name."""
+    command = [sys.executable, "-c", DVC, STAGE]
+    variables = {name: value for name, value in os.environ.items() if name != origin.RUN_ID}
+    told = [subprocess.run(command, env=variables, capture_output=True, text=True, check=True) for _ in range(2)]
+    first, second = (done.stdout.split() for done in told)
+    assert len(first) == 2
+    assert len(set(first)) == len(set(second)) == 1
+    assert first != second
+    assert str(uuid.UUID(first[0])) == first[0]

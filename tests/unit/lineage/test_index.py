@@ -75,6 +75,27 @@ def test_a_gate_that_stayed_shut_leaves_no_model(home: Path) -> None:
     assert not index.resolve(POLICY.digest).promoted
 
 
+def test_what_was_not_promoted_is_told_with_its_decision_and_its_candidate(tmp_path: Path) -> None:
+    run(tmp_path, "policy", [], POLICY)
+    shut = Data("promotion", digest("shut"), "model", "models/promoted")
+    run(tmp_path, "promotion", [POLICY], shut, promoted=0.0)
+    with pytest.raises(
+        UserError, match=f"no model through here.*report:{shut.digest[:12]}.*policy:{POLICY.digest[:12]}"
+    ):
+        open_index(tmp_path).resolve("model:promoted")
+
+
+def test_a_thing_of_another_kind_says_so(home: Path) -> None:
+    with pytest.raises(UserError, match=r"model:tasks: is a dataset .* write dataset:tasks"):
+        open_index(home).resolve("model:tasks")
+
+
+@pytest.mark.parametrize("text", ["model:%", "model:p_licy", "%"])
+def test_a_name_is_no_pattern(text: str, home: Path) -> None:
+    with pytest.raises(UserError, match="nothing is called so"):
+        open_index(home).resolve(text)
+
+
 def test_a_failed_run_is_in_the_graph_and_leads_nowhere(home: Path) -> None:
     graph = open_index(home).down(WARM.digest)
     failed = [node for node in graph if node.state == "FAIL"]

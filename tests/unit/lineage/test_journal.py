@@ -4,13 +4,16 @@ import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from geartrain.lineage import journal
+from geartrain.errors import UserError
+from geartrain.lineage import journal, mirror
 
 
 def event(number: int = 0, *, seconds: int = 0, fill: str = "") -> journal.Event:
@@ -202,3 +205,33 @@ def test_a_head_is_overwritten_in_place(tmp_path: Path) -> None:
     assert len(small.text()) == len(large.text())
     assert journal.parse_head(large.text()) == large
     assert json.loads(small.text())["count"] == 0
+
+
+def test_a_copied_lineage_goes_on_under_a_writer_of_its_own_and_both_can_be_merged(tmp_path: Path) -> None:
+    """Two that write one chain would be two pasts of one file, of which a merge could keep only one."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    append(here, 0)
+    shutil.copytree(here, there)
+    append(here, 1)
+    append(there, 2)
+    assert len(journal.writers(there)) == 2
+    mirror.pull(here, str(there))
+    mirror.pull(there, str(here))
+    assert sorted(names(here)) == sorted(names(there)) == ["0", "1", "2"]
+    append(there, 3)
+    assert mirror.pull(here, str(there)).keys() != set()
+    assert sorted(names(here)) == ["0", "1", "2", "3"]
+
+
+def test_somebody_who_went_on_under_our_writer_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    """As lineages did that were copied before heads noted where they lie."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    append(here, 0)
+    shutil.copytree(here, there)
+    head = only_file(there, "*.head")
+    told = journal.read_head(head)
+    assert told is not None
+    head.write_bytes(replace(told, inode=0).text())
+    append(there, 2)
+    with pytest.raises(UserError, match="gone on from a copy"):
+        mirror.pull(here, str(there))

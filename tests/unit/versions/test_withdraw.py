@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geartrain import withdrawals
+from geartrain import artifacts, withdrawals
 from geartrain.errors import UserError
 from geartrain.lineage import events
 from geartrain.lineage.events import Data
@@ -127,3 +127,45 @@ def test_who_withdraws_is_as_git_knows_them(project: Path) -> None:
     say("withdraw", "d" * 64, "--reason", "why", "--dir", str(project))
     (stone,) = withdrawals.read_history(project / "data/withdrawn")["d" * 64]
     assert stone.by == "Ada <ada@example.org>"
+
+
+def tell_of_a_policy(log: Path, read: str, digest: str) -> None:
+    run = {"run_id": events.new_run_id(), "job": "policy", "inputs": [Data("tasks", read)], "facets": {}}
+    events.emit(log, "START", **run, outputs=())
+    events.emit(log, "COMPLETE", **run, outputs=[Data("policy", digest, "model")])
+
+
+def test_the_lineage_of_every_run_is_asked(project: Path) -> None:
+    tell_of_a_policy(project / "runs/study/cell/.geartrain/lineage", "d" * 64, "8" * 64)
+    assert withdraw(project, "d" * 64).splitlines()[-1] == f"model  policy  {'8' * 64}  lineage"
+
+
+def test_a_digest_may_be_cut_short_where_lineage_knows_the_rest(project: Path) -> None:
+    tell_of_a_policy(project / ".geartrain/lineage", "abcd" * 16, "8" * 64)
+    for spelt in ("ABCDabcd", "dataset:abcdab", "abcd" * 16):
+        assert identify(spelt, project, project / ".geartrain")[0] == "abcd" * 16
+    with pytest.raises(UserError, match="write the whole digest"):
+        identify("abcdabcd", project)
+    with pytest.raises(UserError, match="no run has read or written such a digest"):
+        identify("ffff0000", project, project / ".geartrain")
+
+
+def test_a_file_of_an_artifact_is_no_alias_for_it(project: Path) -> None:
+    part = artifacts.file_sha256(project / "data/rollouts/rows.jsonl")
+    with pytest.raises(UserError, match=r"is rows.jsonl, a part of .*data/rollouts, which is withdrawn as a whole"):
+        withdraw(project, part)
+    assert not (project / "data/withdrawn").exists()
+
+
+def test_a_withdrawal_is_told_in_lineage_by_its_hash_and_without_its_reason(project: Path) -> None:
+    withdraw(project, str(project / "data/rollouts"))
+    start, complete = events.read_events(project / ".geartrain/lineage")
+    digest = digest_of("data/rollouts", project)
+    told = complete["run"]["facets"]["geartrain_withdrawal"]
+    assert (told["digest"], told["action"]) == (digest, "withdraw")
+    assert told["sha256"] == artifacts.file_sha256(project / "data/withdrawn" / told["record"])
+    assert events.digests(start, "inputs") == {"data/rollouts": digest}
+    assert "asked for" not in json.dumps([start, complete])
+    with pytest.raises(UserError, match="is already withdrawn"):
+        withdraw(project, digest)
+    assert events.read_events(project / ".geartrain/lineage")[-1]["eventType"] == "FAIL"
