@@ -30,6 +30,7 @@ NOT_CODE_OF_A_RESULT = frozenset(
         *("cluster", "data_commands.py", "differences", "feature_commands.py", "lineage_commands.py", "operations.py"),
         *("places.py", "preemption.py", "reporting", "scheduling.py", "sources.py", "study", "versions"),
         *("model_commands.py", "supply", "walkthrough.py", "withdrawals.py"),
+        *("command_groups.py", "exporter_command.py", "logs.py", "scrubbing.py", "telemetry"),
     ]
 )
 """Parts of the package that cannot change what a stage computes."""

@@ -7,7 +7,6 @@ import getpass
 import io
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from geartrain import logs
 from geartrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -325,4 +325,4 @@ def _me() -> str:
 
 
 def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    logs.say(message)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from geartrain import logs
 from geartrain.errors import EXIT_DOUBT, UserError
 
 if TYPE_CHECKING:
@@ -310,4 +311,4 @@ def _write_heads(path: Path, heads: "Mapping[str, Head]") -> None:
     from geartrain.artifacts import write_json
 
     write_json(path, {name: asdict(head) for name, head in heads.items()})
-    print(f"heads: {path}", file=sys.stderr)
+    logs.say(f"heads: {path}")

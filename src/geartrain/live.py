@@ -5,26 +5,31 @@ stage: it holds times, and it stays when the stage is over. One process writes
 it, the one that holds the stage's lock. Every line has `time` (unix seconds)
 and `kind`:
 
-    begin       stage, key, pid, parameters; again when a killed run is resumed
+    begin       stage, key, pid, parameters, run, dataset, image, commit; again when a killed run is resumed
     progress    label, done, total, status; at most one a second and label
-    iteration   index, seconds, tokens, record (the line of history.jsonl); of one index the last counts
-    checkpoint  step
-    end         outcome (complete, failed, interrupted), reason, metrics
+    iteration   index, seconds, tokens, ranks, record (the line of history.jsonl); of one index the last counts
+    checkpoint  step, seconds
+    skipped     a step was not taken: loss or gradient was not finite
+    mismatch    nats; why the run is about to fail
+    lineage     reason; an event of lineage was not copied
+    queue       seconds that a training job has waited for its place; None when it has it
+    end         outcome (complete, failed, interrupted), reason, error (its type), metrics
 
 A watcher is never worth a run: what cannot be written is said once, and not tried again.
 """
 
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from geartrain import logs
 from geartrain.errors import GeartrainError
 from geartrain.preemption import PreemptedError
+from geartrain.scrubbing import scrub
 
 Line = dict[str, Any]
 FOLDER = "live"
@@ -51,7 +56,8 @@ def telling(path: Path, **known: Any) -> Iterator[dict[str, Any]]:
     except BaseException as error:
         asked = isinstance(error, PreemptedError) or not isinstance(error, Exception)
         reason = str(error) if isinstance(error, GeartrainError) else repr(error)
-        emit("end", outcome="interrupted" if asked else "failed", reason=reason, **ending)
+        told = {"reason": scrub(reason), "error": type(error).__name__, **ending}
+        emit("end", outcome="interrupted" if asked else "failed", **told)
         raise
     else:
         emit("end", outcome="complete", reason=None, **ending)
@@ -142,8 +148,7 @@ def _end_torn_line(path: Path) -> None:
 
 def _give_up(error: OSError) -> None:
     _forget()
-    text = f"live record: {error}; nobody can watch this stage, which goes on. Is the disk full?"
-    print(text, file=sys.stderr, flush=True)
+    logs.say(f"live record: {error}; nobody can watch this stage, which goes on. Is the disk full?", level=logs.WARNING)
 
 
 def _forget() -> None:

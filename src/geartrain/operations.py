@@ -5,7 +5,6 @@ Nothing heavy is imported at the top: kfp and kubernetes are loaded by the comma
 
 import json
 import os
-import sys
 import time
 import uuid
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geartrain.errors import EXIT_INFRASTRUCTURE, UserError
+from geartrain.logs import say as say_line
 
 if TYPE_CHECKING:
     from geartrain.cluster.api import Kubernetes
@@ -73,7 +73,7 @@ def connect(host: str | None, token: Path | None, authority: Path | None, namesp
 
 def say(message: str) -> None:
     """Tell a person, beside the output."""
-    print(message, file=sys.stderr, flush=True)
+    say_line(message)
 
 
 @app.command("compile", rich_help_panel=PANEL)

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from geartrain import logs
+
 _PR_SET_PDEATHSIG = 1
 _GRACE_SECONDS = 10.0
 
@@ -41,9 +43,13 @@ def run_group(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> i
     """
     before = signal.signal(signal.SIGTERM, _stop)
     try:
-        with subprocess.Popen(  # noqa: S603
-            command, cwd=cwd, env=env, start_new_session=True, preexec_fn=end_with_parent
-        ) as process:
+        piped = subprocess.PIPE if logs.says_json() else None
+        with (
+            subprocess.Popen(  # noqa: S603
+                command, cwd=cwd, env=env, start_new_session=True, preexec_fn=end_with_parent, stderr=piped
+            ) as process,
+            logs.relaying(process.stderr),
+        ):
             try:
                 return process.wait()
             except BaseException:

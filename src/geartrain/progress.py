@@ -10,9 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
-from typing import Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
-from geartrain import live
+from geartrain import live, logs
 from geartrain.preemption import leave_if_asked
 
 PLAIN_EVERY_SECONDS = 10.0
@@ -35,7 +35,7 @@ def bar(label: str, total: int | None, *, stream: TextIO | None = None) -> Itera
     out = sys.stderr if stream is None else stream
     if _muted:
         yield _told(_nothing, label, total)
-    elif out.isatty():
+    elif out.isatty() and not logs.says_json():
         with _live_bar(label, total, out) as advance:
             yield _told(advance, label, total)
     else:
@@ -81,8 +81,12 @@ def track(
 
 def note(message: str, *, stream: TextIO | None = None) -> None:
     """Print one line that people should read while the work goes on, on stderr; a live bar stays below it."""
-    if not _muted:
-        print(message, file=sys.stderr if stream is None else stream, flush=True)
+    if _muted:
+        return
+    if stream is None:
+        logs.say(message)
+    else:
+        print(message, file=stream, flush=True)
 
 
 class PlainLines:
@@ -123,7 +127,12 @@ class PlainLines:
             parts.append(f"{_duration(elapsed / self._done * (self._total - self._done))} left")
         if self._status:
             parts.append(self._status)
-        print(", ".join(parts), file=self._stream, flush=True)
+        text = ", ".join(parts)
+        if self._stream is sys.stderr:
+            numbers: dict[str, Any] = {"label": self._label, "done": self._done, "total": self._total}
+            logs.say(text, **numbers, seconds=round(elapsed, 3), status=self._status)
+        else:
+            print(text, file=self._stream, flush=True)
 
 
 @contextmanager

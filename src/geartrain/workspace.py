@@ -5,7 +5,6 @@ that several runs lie side by side.
 """
 
 import fcntl
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from geartrain import artifacts, withdrawals
+from geartrain import artifacts, logs, withdrawals
 from geartrain.config import Config, parse_config
 from geartrain.config_file import check_together, load_config, missing_files, read_record, read_yaml
 from geartrain.errors import UserError
@@ -136,7 +135,7 @@ def exclusive(stage: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"{stage}: another process is at work on it here; waiting for it to end", file=sys.stderr, flush=True)
+            logs.say(f"{stage}: another process is at work on it here; waiting for it to end")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

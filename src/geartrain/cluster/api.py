@@ -22,6 +22,7 @@ from geartrain.cluster.interface import Cluster, Event, GoneError, Manifest, NoA
 from geartrain.cluster.pods import newest_by_rank, pod_state
 from geartrain.cluster.trainjob import CONTAINER, GROUP, NODE, PLURAL, VERSION
 from geartrain.errors import GeartrainError, UserError
+from geartrain.logs import readable
 
 NAMESPACE = "geartrain"
 PAGE = 250
@@ -121,7 +122,7 @@ class Kubernetes(Cluster):
             raise faults.missing(f"pod of rank 0 of {name}")
         query = {"container": CONTAINER, "tailLines": str(lines)}
         text = self._ask("get", "GET", self._core("pods", states[0].name, "log"), query)
-        return text[-_LOG_LIMIT:].decode("utf-8", errors="replace")
+        return readable(text[-_LOG_LIMIT:].decode("utf-8", errors="replace"))
 
     def events(self, name: str) -> Sequence[Event]:
         """See `Cluster.events`."""

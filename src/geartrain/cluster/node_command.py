@@ -1,10 +1,11 @@
 """The command `geartrain node`, which the pods of a TrainJob run; `cli` adds it."""
 
 import os
-import sys
 from typing import Annotated
 
 import typer
+
+from geartrain import logs
 
 app = typer.Typer()
 
@@ -31,13 +32,10 @@ def node(
     from geartrain.cluster.patience import until_terminated
     from geartrain.cluster.storage import Storage
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     try:
         with until_terminated() as clock:
             storage = Storage(clock)
-            run_node(read_request(request, storage), storage, clock, say, os.environ)
+            run_node(read_request(request, storage), storage, clock, logs.say, os.environ)
     except BaseException as error:
         leave_message(error, os.environ)
         raise

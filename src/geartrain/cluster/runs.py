@@ -9,6 +9,7 @@ from geartrain.cluster.naming import selector
 from geartrain.cluster.records import Run, UnavailableError
 from geartrain.cluster.task_rows import rows
 from geartrain.errors import EXIT_USER, GeartrainError, InfrastructureError, UserError
+from geartrain.logs import readable
 
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 5.0, 60.0, 1.5
 PATIENCE = 20
@@ -71,7 +72,7 @@ def log_reader(server: Server, run_id: str) -> Callable[[str], str | None]:
 
     def read(node: str) -> str | None:
         try:
-            return server.node_log(run_id, node)
+            return readable(server.node_log(run_id, node))
         except GeartrainError:
             return None
 
@@ -210,7 +211,7 @@ def logs(server: Server, run_id: str, task: str | None) -> Iterator[tuple[str, s
     for row in chosen:
         for node in row.pods:
             try:
-                text = server.node_log(run_id, node.pod or node.id)
+                text = readable(server.node_log(run_id, node.pod or node.id))
             except NotFoundError:
                 text = "no log: the pod is gone and none was archived\n"
             yield f"{row.name} ({node.name}, {node.state.lower()})", text

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from geartrain import preemption
+from geartrain import logs, preemption
 from geartrain.artifacts import read_manifest, write_json
 from geartrain.config import parse_config
 from geartrain.errors import EXIT_INFRASTRUCTURE, GeartrainError, UserError
@@ -204,6 +204,9 @@ def reported(task: str) -> Iterator[None]:
     """
     with suppress(ValueError):  # not the main thread: nobody sends it signals
         preemption.listen()
+    if logs.POD in os.environ:
+        logs.set_up()
+    logs.bind(stage=task)
     try:
         yield
     except GeartrainError as error:
@@ -220,7 +223,7 @@ def reported(task: str) -> Iterator[None]:
 
 def say(message: str) -> None:
     """Write a line to the step's log, at once."""
-    print(message, file=sys.stderr, flush=True)
+    logs.say(message)
 
 
 def _show(numbers: Mapping[str, Any], metrics: Numbers) -> None:
@@ -237,7 +240,7 @@ def _end(task: str, error: Exception, code: int) -> None:
     if "\n" in message:
         say(message)
     # the kind first: whoever reads the log cuts long messages
-    say(f"error: {kind}, exit code {code}: {task}: {' '.join(message.split())}")
+    logs.say(f"{kind}, exit code {code}: {task}: {' '.join(message.split())}", level=logs.ERROR)
     raise SystemExit(code) from None
 
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from geartrain import logs
 from geartrain.artifacts import write_json
 from geartrain.processes import run_to_end
 from geartrain.ranks import leave
@@ -32,6 +33,7 @@ class Note:
 def main() -> NoReturn:
     """Run the command line in this process, note how it failed if it did, and end with the same code."""
     command_line = import_module("geartrain.cli")  # stands above this package
+    logs.set_up()
     code, error = run_to_end(command_line.main)
     if code:
         note = Note(code, type(error).__name__, "" if error is None else str(error))

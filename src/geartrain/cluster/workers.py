@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain import logs
 from geartrain.cluster.patience import Clock
 from geartrain.cluster.worker import NOTES, Note, read_notes
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, UserError
@@ -92,7 +93,11 @@ def run_workers(
     for rank in nodes.ranks:
         (notes / f"{rank}.json").unlink(missing_ok=True)
     variables = {**environment, NOTES: str(notes)}
-    with subprocess.Popen(command, env=variables, start_new_session=True) as process:  # noqa: S603
+    piped = subprocess.PIPE if logs.says_json() else None  # what torchrun says is no JSON
+    with (
+        subprocess.Popen(command, env=variables, start_new_session=True, stderr=piped) as process,  # noqa: S603
+        logs.relaying(process.stderr),
+    ):
         try:
             code = _wait(process, clock)
         except BaseException:  # leaving the block would wait for its end

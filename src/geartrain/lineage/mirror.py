@@ -5,11 +5,11 @@ overwritten as a whole. `pull` brings what others have left there.
 """
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain import live, logs
 from geartrain.errors import GeartrainError, UserError
 from geartrain.lineage import journal
 from geartrain.lineage.journal import Head
@@ -50,7 +50,8 @@ class Mirror:
             self.carry(name)
         except GeartrainError as error:
             note = f"lineage: {error}. The event is in {self.folder}; the next one takes it along"
-            print(note, file=sys.stderr, flush=True)
+            logs.say(note, level=logs.WARNING)
+            live.emit("lineage", reason=str(error))
 
     def _head(self, name: str) -> Head | None:
         try:

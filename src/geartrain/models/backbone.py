@@ -18,6 +18,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from geartrain import logs
 from geartrain.config import TinyModel
 from geartrain.errors import UserError
 from geartrain.models.chat import ChatFormat, chat_format
@@ -237,6 +238,8 @@ def _transformers() -> Any:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
+    if logs.says_json():
+        logs.adopt("transformers")
     return transformers
 
 

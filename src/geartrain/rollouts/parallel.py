@@ -15,6 +15,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from geartrain import logs
 from geartrain.errors import GeartrainError, InfrastructureError, UserError
 from geartrain.processes import end_with_parent
 
@@ -119,6 +120,7 @@ def _set_up(counter: Any, threads: int, parent: int) -> None:
     if os.getppid() != parent:  # it ended before that was asked for
         os._exit(1)
     _shared = counter, parent
+    logs.set_up()
     os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded, which is later than now
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)

@@ -10,10 +10,10 @@ an answer, not an error, so a schedule does not retry it.
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
+from geartrain import logs
 from geartrain.artifacts import Manifest, read_manifest, write_atomically, write_json
 from geartrain.config import PromotionSection
 from geartrain.errors import UserError
@@ -39,7 +39,7 @@ def conclude(folder: Path, run: str) -> None:
     if not os.environ.get(LATER):
         told += map(str, register(folder, homes=homes()))
     for line in told:
-        print(f"promotion: {line}", file=sys.stderr, flush=True)
+        logs.say(f"promotion: {line}")
 
 
 @stage(inputs=("policy", "evaluation"), sections=("promotion",), sealed=conclude)

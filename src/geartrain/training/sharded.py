@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from geartrain import logs
 from geartrain.errors import UserError
 from geartrain.models.backbone import TokenScores, token_logprobs
 from geartrain.placement import collectives, device_of
@@ -213,6 +214,8 @@ def _deepspeed(device: torch.device) -> Any:
             "policy.sharding needs deepspeed, which is not installed. `make nodes` adds it beside .venv."
         ) from error
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if logs.says_json():
+        logs.adopt("DeepSpeed")
     return deepspeed
 
 
