@@ -145,6 +145,8 @@ class LossTally:
     sums: dict[str, float] = field(default_factory=dict)
     maxima: dict[str, float] = field(default_factory=dict)
     tokens: int = 0
+    nonfinite: int = 0
+    """Tokens whose log-prob or advantage is no number; they are in none of the sums."""
 
     @torch.no_grad()
     def add(
@@ -162,6 +164,9 @@ class LossTally:
         whole_sequence: bool = False,
     ) -> None:
         """Count one micro-batch; arguments as those of the losses. `kl_BT` is the divergence where it is known."""
+        finite_BT = torch.isfinite(logprob_BT) & torch.isfinite(advantage_BT)
+        self.nonfinite += int((mask_BT & ~finite_BT).sum())
+        mask_BT = mask_BT & finite_BT
         log_ratio_BT = log_ratio(logprob_BT, behaviour_BT, mask_BT, whole_sequence=whole_sequence)
         ratio_BT = log_ratio_BT.exp()
         pushed_up_BT = (advantage_BT > 0) & (ratio_BT > 1.0 + clip_high)
@@ -186,11 +191,12 @@ class LossTally:
         for name, top in other.maxima.items():
             self.maxima[name] = max(self.maxima.get(name, 0.0), top)
         self.tokens += other.tokens
+        self.nonfinite += other.nonfinite
 
     def summary(self) -> Mapping[str, float]:
-        """Return means over tokens, and maxima."""
+        """Return means over tokens, maxima, and how many tokens were left out for not being numbers."""
         means = {name: total / max(1, self.tokens) for name, total in self.sums.items()}
-        return {**means, **self.maxima}
+        return {**means, **self.maxima, "nonfinite": self.nonfinite}
 
 
 @torch.no_grad()

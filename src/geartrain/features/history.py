@@ -19,6 +19,8 @@ from geartrain.features.statistics import Played, Values
 from geartrain.features.tables import CREATED, EVENT, TABLES, write_tables
 
 Key = str | int
+LEAST_SPREAD = 0.05
+"""Spread of rewards below which a shift is not blown up further; as in `data/feature_repo/on_demand.py`."""
 _CARRIED = ("task_history", "prompt_history", "task_rewards", "judge_disagreement")
 """Tables whose new values rest on the old ones."""
 
@@ -65,6 +67,13 @@ class History:
     def observe_source(self, tick: int, source: str, margins: Sequence[float], tasks: int) -> None:
         """Add what a source of preference pairs has given."""
         self._add("source_history", tick, source, statistics.source_history(margins, tasks))
+
+    def reward_drift(self, version: int) -> float | None:
+        """Return by how many spreads the mean reward of a policy version lies above that of the version before."""
+        values = self.newest("policy_rewards", version)
+        if values is None or values["policy_reward_drift"] is None:
+            return None
+        return float(values["policy_reward_drift"] / max(values["policy_reward_spread"], LEAST_SPREAD))
 
     def newest(self, table: str, key: Key) -> Values | None:
         """Return the newest values of a key, or None."""

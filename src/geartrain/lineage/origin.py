@@ -94,6 +94,17 @@ def code_facets(environment: Mapping[str, str]) -> dict[str, Any]:
     return {"code": code, "environment": {**surroundings, **({"image": image} if image else {})}}
 
 
+def whence(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """Return run, image and commit of this process's work, None where not known; a changed commit ends in `-dirty`."""
+    commit, changed = _commit(environment)
+    run = parent_run(environment)
+    return {
+        "run": None if run is None else run["run"],
+        "image": environment.get(IMAGE) or None,
+        "commit": f"{commit}{DIRTY if changed else ''}" if commit else None,
+    }
+
+
 def source_location(environment: Mapping[str, str]) -> dict[str, str] | None:
     """Return `repository` (a web address, without names and keys) and `commit`; None unless both are known."""
     commit, _ = _commit(environment)

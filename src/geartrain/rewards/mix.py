@@ -1,5 +1,6 @@
 """The reward of training: every channel asked once, raw values kept, one total per trajectory."""
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ class Scored:
     """The same trajectories with `rewards` (raw, by channel), `turn.reward` and `turn.token_rewards` filled."""
     failures: Counter[str]
     """Missing values by "channel.reason"; what merely does not apply is prefixed "n/a "."""
+    judge_seconds: float = 0.0
+    """Wall seconds that the learned channel took: what judging costs."""
 
 
 class RewardMix:
@@ -99,8 +102,10 @@ class RewardMix:
         """
         verified = ask(self._verified, trajectories, tasks_by_id)
         columns: dict[str, list[Outcome]] = {self._verified.name: verified}
+        started = time.monotonic()
         if self._learned is not None:
             columns[self._learned.name] = self._ask_learned(self._learned, trajectories, verified, tasks_by_id)
+        judge_seconds = time.monotonic() - started
         values = {name: [raw(outcome) for outcome in column] for name, column in columns.items()}
         filled = [
             replace(
@@ -109,7 +114,7 @@ class RewardMix:
             )
             for row, trajectory in enumerate(trajectories)
         ]
-        return Scored(self._totals(trajectories, values), filled, count_missing(columns))
+        return Scored(self._totals(trajectories, values), filled, count_missing(columns), judge_seconds)
 
     def _ask_learned(
         self, learned: Channel, trajectories: Sequence[Trajectory], verified: Sequence[Outcome], tasks_by_id: Tasks

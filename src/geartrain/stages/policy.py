@@ -29,6 +29,7 @@ from geartrain.placement import own_device
 from geartrain.preemption import leave_if_asked
 from geartrain.progress import bar
 from geartrain.ranks import ALONE, Ranks, deal_whole, in_place
+from geartrain.rewards.description import describe_channels, disagreement
 from geartrain.rewards.mix import RewardMix, Scored
 from geartrain.rollouts.collect import EpisodeRequest, Limits
 from geartrain.rollouts.players import Players, deal
@@ -193,6 +194,7 @@ class TaskWorld:
             in_place(shares, [part.rewards for part in scored]),
             in_place(shares, [part.trajectories for part in scored]),
             sum((part.failures for part in scored), Counter()),
+            max(part.judge_seconds for part in scored),
         )
 
     def validate(self, policy: Policy) -> Validation:
@@ -218,6 +220,9 @@ class TaskWorld:
             "truncated": _share(t.truncated for t in trajectories),
             "zero_tool_share": _share(used_no_tool(t) for t in successes) if successes else None,
             **describe_play(trajectories),
+            "channels": describe_channels(trajectories),
+            "disagreement": disagreement(trajectories),
+            "reward_drift": self.history.reward_drift(trajectories[0].policy_version),
             **self.environment.describe_phases(trajectories, self._tasks, horizon=Limits.of(self.config).turns),
         }
 

@@ -24,6 +24,7 @@ from geartrain.config import Config
 from geartrain.errors import UserError
 from geartrain.lineage import tombstones
 from geartrain.lineage.events import Data
+from geartrain.lineage.origin import whence
 from geartrain.lineage.recording import Published, Task, mend, recorded
 from geartrain.lineage.tombstones import Used
 from geartrain.progress import mute
@@ -190,15 +191,15 @@ def _run(
     ancestors = {digest: name for named in origins.values() for digest, name in named.items()}
     _require_same(ranks, [parameters, digests, artifacts.code_digest()])
     target, work = outputs[spec.name], _work(spec.name, parameters, digests)
+    told = _known(spec.name, parameters, digests)
     if not ranks.leads:
-        return _assist(body, config, spec, Job(config, dict(inputs), {}, work, ranks))
+        return _assist(body, config, spec, Job(config, dict(inputs), {}, work, ranks), told)
     with _exclusive(work):
         task = _task(spec.name, parameters, digests, sources, manifests)
         finished = ranks.first(_finished(target, parameters, digests, ancestors))
         if finished is not None:
             mend(event_log(), task, _published(target))
             return finished
-        told = {"stage": spec.name, "key": task.key, "pid": os.getpid(), "parameters": parameters}
         with live.telling(live_record(work), **told) as ending, recorded(event_log(), task) as published:
             staged = work / "output"
             staged.mkdir(parents=True, exist_ok=True)
@@ -274,12 +275,22 @@ def _data(stage: str, digest: str) -> Data:
     return Data(stage, digest, KINDS.get(folder.parts[0], "dataset"), folder.as_posix())
 
 
-def _assist(body: Callable[[Job], Metrics], config: Config, spec: StageSpec, job: Job) -> Metrics:
+def _known(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str]) -> dict[str, Any]:
+    """Return what `begin` tells those who watch: which work this is, of which run, data, image and code."""
+    dataset = digests.get("tasks") or next(iter(digests.values()), None)
+    told = {"stage": name, "key": _key(name, parameters, digests), "pid": os.getpid(), "parameters": parameters}
+    return {**told, "dataset": dataset, **whence(os.environ)}
+
+
+def _assist(
+    body: Callable[[Job], Metrics], config: Config, spec: StageSpec, job: Job, told: Mapping[str, Any]
+) -> Metrics:
     """Take part in a stage that another rank leads; what this one writes is thrown away."""
     finished: Metrics | None = job.ranks.first(None)
     if finished is not None:
         return finished
     mute()
+    live.emit("begin", **told)  # to the exporter of this node; the file is the leader's
     own = job.work / f"rank-{job.ranks.rank}" / "output"
     own.mkdir(parents=True, exist_ok=True)
     _pin_threads(config.threads)

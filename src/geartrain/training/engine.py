@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from geartrain import live
 from geartrain.errors import UserError
 from geartrain.ranks import ALONE, Ranks
 from geartrain.training.muon import Muon
@@ -199,6 +200,8 @@ class Engine:
     def _count(self, skipped: bool) -> None:
         self.steps += 1
         self.skipped += skipped
+        if skipped:
+            live.emit("skipped", step=self.steps)
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
         if self.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise UserError(

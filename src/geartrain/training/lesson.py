@@ -37,6 +37,11 @@ class Scored(Protocol):
         """What has no value, by reason."""
         ...
 
+    @property
+    def judge_seconds(self) -> float:
+        """Wall seconds of judging; of no effect."""
+        ...
+
 
 @dataclass(frozen=True)
 class Pooled:
@@ -45,6 +50,7 @@ class Pooled:
     rewards: Sequence[float | None]
     trajectories: Sequence[Trajectory]
     failures: Counter[str]
+    judge_seconds: float = 0.0
 
 
 def pool(rounds: Sequence[Scored]) -> Pooled:
@@ -53,6 +59,7 @@ def pool(rounds: Sequence[Scored]) -> Pooled:
         [reward for scored in rounds for reward in scored.rewards],
         [trajectory for scored in rounds for trajectory in scored.trajectories],
         sum((scored.failures for scored in rounds), Counter()),
+        sum(scored.judge_seconds for scored in rounds),
     )
 
 
@@ -63,13 +70,13 @@ def shorten(scored: Scored, *, context: int, share: float) -> Pooled:
         None if reward is None else reward + overlong_penalty(length, limit=context, share=share)
         for reward, length in zip(scored.rewards, lengths, strict=True)
     ]
-    return Pooled(rewards, scored.trajectories, scored.failures)
+    return Pooled(rewards, scored.trajectories, scored.failures, scored.judge_seconds)
 
 
 def charge(scored: Scored, penalties: Sequence[float]) -> Pooled:
     """Lower each reward by what its trajectory has to pay."""
     rewards = [None if r is None else r - p for r, p in zip(scored.rewards, penalties, strict=True)]
-    return Pooled(rewards, scored.trajectories, scored.failures)
+    return Pooled(rewards, scored.trajectories, scored.failures, scored.judge_seconds)
 
 
 @dataclass(frozen=True)

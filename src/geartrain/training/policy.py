@@ -45,6 +45,7 @@ from geartrain.training.lesson import (
 from geartrain.training.pace import Pace
 from geartrain.training.policy_engine import build_engine
 from geartrain.training.policy_step import PolicyStep, asks_reference
+from geartrain.training.rank_numbers import rank_numbers
 from geartrain.training.reference import summarise
 from geartrain.training.reference_policy import ReferencePolicy
 from geartrain.training.reference_server import ServerReference
@@ -135,9 +136,7 @@ class PolicyTrainer:
             if not self.history:
                 record |= start
             self.history.append(record)
-            told = {"seconds": self._pace.seconds, "tokens": self._pace.tokens, "record": record}
-            live.emit("iteration", index=record["iteration"], **told)
-            ending = any(self._ranks.gather(asked()))  # one is enough: the others would wait for it
+            ending = self._tell(record)
             if ending or len(self.history) % self.section.checkpoint_every == 0:
                 self._save()
             on_iteration(record)
@@ -146,11 +145,20 @@ class PolicyTrainer:
         self.policy.model.load_state_dict(self.best.weights)
         return self.history
 
+    def _tell(self, record: Record) -> bool:
+        """Let those who watch know of an iteration; return whether a rank was asked to end."""
+        mine = rank_numbers(self._ranks, trained_tokens=self._step.counted["trained_tokens"])
+        asked_N, ranks = zip(*self._ranks.gather((asked(), mine)), strict=True)
+        told = {"seconds": self._pace.seconds, "tokens": self._pace.tokens, "ranks": ranks}
+        live.emit("iteration", index=record["iteration"], **told, record=record)
+        return any(asked_N)  # one is enough: the others would wait for it
+
     def iterate(self, iteration: int) -> Record:
         """Play, train, validate when it is time; return the record of this iteration."""
         self._pace.begin()
         with self._pace.timed("play"):
             scored, lesson = self._play(iteration)
+        self._pace.seconds["judge"] = scored.judge_seconds
         self._pace.count("played", scored.trajectories)
         self._pace.count("trained", lesson.trajectories)
         self.world.remember(iteration, scored)
@@ -165,6 +173,7 @@ class PolicyTrainer:
                 record |= self._train(lesson, iteration)
         else:
             self._note_empty(record)
+        record["empty_in_a_row"] = self._empty_in_a_row
         done = iteration + 1
         if done % self.section.validate_every == 0 or done == self.section.iterations:
             with self._pace.timed("validate"):
@@ -227,7 +236,8 @@ class PolicyTrainer:
         self._teachers.begin(iteration)
         reference = self._reference_pass(lesson.trajectories, sequences)
         batch = self._assign(lesson, sequences, reference, hint, share)
-        record: Record = dict(self.assigner.summary(batch))
+        record: Record = {"staleness": iteration - min(t.policy_version for t in lesson.trajectories)}
+        record |= self.assigner.summary(batch)
         rows: list[int] = []
         if self.assigner.explains_teacher:
             rows = some_groups(lesson.trajectories, share=SHARE, seed=seed_of(self._seed, "teacher", iteration))

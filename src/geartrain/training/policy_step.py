@@ -3,8 +3,9 @@
 Legend: B rows, T positions.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from geartrain import live
 from geartrain.algorithms.evidence import Settings
 from geartrain.algorithms.masked import row_share
 from geartrain.algorithms.recipe import Recipe
@@ -69,6 +71,8 @@ class PolicyStep:
     A12), and know what the others do: as many micro-batches as the busiest, or they would wait forever (C32)."""
     reference: Any = None
     """The frozen warm start, whole on every rank; read where `asks_reference`."""
+    counted: Counter[str] = field(default_factory=Counter)
+    """What this rank has done so far: `trained_tokens`."""
 
     def run(
         self, sequences: Sequence[TokenSequence], *, temperature: float, seed: int, share: float = 0.0
@@ -103,6 +107,7 @@ class PolicyStep:
             skipped += report.skipped
             if not report.skipped:
                 norms.append(report.gradient_norm)
+        self.counted["trained_tokens"] += tally.tokens
         whole = LossTally()
         for counted in self.ranks.gather(tally):
             whole.merge(counted)
@@ -112,6 +117,7 @@ class PolicyStep:
             "learning_rate": report.learning_rate,
             "skipped_steps": skipped,
             "mismatch": max(differences),
+            "mismatch_limit": MAX_MISMATCH if self._is_exact() else None,
             "trained_tokens": whole.tokens,
             "kl_coefficient": self._kl_coefficient(share),
         }
@@ -234,9 +240,12 @@ class PolicyStep:
             whole_sequence=self.section.ratio == "sequence",
         )
 
+    def _is_exact(self) -> bool:
+        return bool(next(self.model.parameters()).dtype == torch.float32)
+
     def _check_mismatch(self, difference: float) -> None:
-        exact = next(self.model.parameters()).dtype == torch.float32
-        if exact and not difference <= MAX_MISMATCH:
+        if self._is_exact() and not difference <= MAX_MISMATCH:
+            live.emit("mismatch", nats=difference)
             raise UserError(
                 f"the sampler and the trainer disagree by {difference:.2g} nats on the same weights (limit "
                 f"{MAX_MISMATCH:g}): the log-probs of the rollouts are not those of this policy. "

@@ -22,6 +22,7 @@ class Scores:
     rewards: list[float | None]
     trajectories: list[Trajectory]
     failures: Counter[str]
+    judge_seconds: float = 0.0
 
 
 @pytest.fixture(scope="module")
