@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from geartrain import data_commands, feature_commands, lineage_commands, model_commands, operations, scheduling, upkeep
-from geartrain.cluster import node_command
+from geartrain import command_groups, logs
 from geartrain.errors import EXIT_INFRASTRUCTURE, EXIT_USER, GeartrainError, UserError
 from geartrain.wording import printable
 
@@ -27,11 +25,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(no_args_is_help=True, help="Show or check a configuration; starts nothing.")
 app.add_typer(config_app, name="config")
-for group, commands in {"data": data_commands, "features": feature_commands, "model": model_commands}.items():
-    app.add_typer(commands.app, name=group)
-for commands in (lineage_commands, operations, upkeep, node_command):
-    app.add_typer(commands.app)
-app.add_typer(scheduling.app, name="schedule", rich_help_panel=operations.PANEL)
+command_groups.add_to(app)
 
 Workspace = Annotated[Path, typer.Option("--dir", help="The workspace: where params.yaml and the stages' folders lie.")]
 PAUSES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
@@ -60,12 +54,13 @@ def main(command: Callable[[], object] = app) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print("error: " + "\n".join(map(printable, message.split("\n"))), file=sys.stderr)
+    text = "\n".join(map(printable, message.split("\n")))
+    logs.say(text, level=logs.ERROR, exit_code=code)
     raise SystemExit(code)
 
 
 def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    logs.say(message)
 
 
 @app.command()
@@ -160,9 +155,11 @@ def stage(
     from geartrain import engines, preemption, workspace
     from geartrain.ranks import join_ranks
     from geartrain.stages import stage as stages
+    from geartrain.telemetry.serving import exporting
 
     engines.die_with_parent()
     preemption.listen()
+    logs.bind(stage=name)
     _known(name, stages.ORDER, "stage")
     given = dict(_pair(text) for text in inputs or [])
     given = {key: path.resolve() for key, path in given.items()}
@@ -176,7 +173,7 @@ def stage(
         raise UserError(f"--input {unknown[0]}=…: stage {name} reads {', '.join(spec.inputs) or 'no artifacts'}")
     sources = {key: given.get(key, stages.FOLDERS[key]) for key in spec.inputs}
     ranks = join_ranks()
-    with workspace.exclusive(name) if ranks.leads else nullcontext():
+    with workspace.exclusive(name) if ranks.leads else nullcontext(), exporting(name, ranks):
         metrics = spec.run(config, sources, {name: target or stages.FOLDERS[name]}, ranks)
     ranks.close()
     if not quiet and ranks.leads:

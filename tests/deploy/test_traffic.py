@@ -167,6 +167,16 @@ def test_metrics_port_has_one_number() -> None:
     assert matches(monitor["selector"], _trainer("prod").labels)
 
 
+def test_a_stage_that_is_over_waits_for_a_scrape_and_no_longer_than_the_pod_may_take() -> None:
+    job = one(overlay("prod"), "TrainingRuntime", "geartrain-torch")["spec"]["template"]["spec"]["replicatedJobs"][0]
+    pod = job["template"]["spec"]["template"]["spec"]
+    told = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
+    (endpoint,) = one(overlay("prod"), "PodMonitor", "geartrain-training")["spec"]["podMetricsEndpoints"]
+    seconds = float(endpoint["interval"].removesuffix("s"))
+    assert seconds < float(told["GEARTRAIN_METRICS_LINGER"]) < pod["terminationGracePeriodSeconds"]
+    assert endpoint["filterRunning"] is True
+
+
 def test_without_a_policy_everything_is_open() -> None:
     # the evaluator itself: what the policies above refuse is refused by them
     assert reaches([], _trainer("prod"), CLOUD_METADATA, 80)

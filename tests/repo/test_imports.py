@@ -11,6 +11,7 @@ IMPORTERS = {
     "tokenizers": {"geartrain.models.tokenizer", "geartrain.models.backbone", "geartrain.models.gguf"},
     "matplotlib": {"geartrain.reporting.svg"},
     "dvc": set(),
+    "prometheus_client": {"geartrain.telemetry.endpoint"},
     "feast": {"geartrain.features.store"},
     "openlineage": {"geartrain.lineage.openlineage"},
     "model_signing": {"geartrain.supply.signing"},
@@ -48,7 +49,17 @@ def test_importing_pipelines_loads_no_torch() -> None:
 
 
 def test_command_line_loads_nothing_heavy() -> None:
-    heavy = ("torch", "pydantic", "yaml", "transformers", "kfp", "kubernetes", "model_signing", "mlflow")
+    heavy = (
+        "torch",
+        "pydantic",
+        "yaml",
+        "transformers",
+        "kfp",
+        "kubernetes",
+        "model_signing",
+        "mlflow",
+        "prometheus_client",
+    )
     assert _loaded_by("geartrain.cli", *heavy) == "[]\n"
 
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
     ("script", "document"),
     [
         (["benchmarks/scaling_model.py"], "docs/scaling.md"),
+        (["-m", "geartrain.telemetry.listing"], "docs/monitoring.md"),
         (["benchmarks/study_tables.py", "studies/results/first"], "docs/experiments.md"),
     ],
 )

@@ -1,0 +1,29 @@
+"""The commands that lie in modules of their own, as `cli` offers them; a new one is added here."""
+
+import typer
+
+from geartrain import (
+    data_commands,
+    exporter_command,
+    feature_commands,
+    lineage_commands,
+    model_commands,
+    operations,
+    scheduling,
+    upkeep,
+)
+from geartrain.cluster import node_command
+
+GROUPS = {"data": data_commands.app, "features": feature_commands.app, "model": model_commands.app}
+"""Name -> commands that are called by it, such as `geartrain data status`."""
+COMMANDS = (lineage_commands.app, exporter_command.app, operations.app, upkeep.app, node_command.app)
+"""Commands without a group."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add all of them to the command line."""
+    for name, commands in GROUPS.items():
+        app.add_typer(commands, name=name)
+    for commands in COMMANDS:
+        app.add_typer(commands)
+    app.add_typer(scheduling.app, name="schedule", rich_help_panel=operations.PANEL)

@@ -1,0 +1,77 @@
+"""The metrics of a workspace from its live files, while stages come and go."""
+
+import fcntl
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from geartrain import live
+from geartrain.telemetry.readings import Readings
+
+
+@dataclass
+class _File:
+    position: int = 0
+    began: float = 0.0
+    """When its work was last begun; the newest of a stage is the stage's."""
+    open: bool = False
+    """Whether that has not ended."""
+
+
+class Follower:
+    """Takes in what stages have told since it last looked; what was killed is noticed by its lock."""
+
+    def __init__(self, home: Path, readings: Readings) -> None:
+        """Follow the stages whose work in progress lies in `home`; it need not be there yet."""
+        self._live, self._work = home / live.FOLDER, home / "work"
+        self._readings = readings
+        self._files: dict[Path, _File] = {}
+
+    def look(self) -> None:
+        """Read on; lines of several files are taken in the order of their times."""
+        told: list[tuple[Path, live.Line]] = []
+        for path in sorted(self._live.glob("*.jsonl")):
+            file = self._files.setdefault(path, _File())
+            try:
+                lines, file.position = live.follow(path, file.position)
+            except OSError:  # it was removed
+                continue
+            told += [(path, line) for line in lines]
+        for path, line in sorted(told, key=lambda pair: pair[1]["time"]):
+            self._take(path, line)
+        for path, file in self._files.items():
+            if file.open and not _is_held(self._work / f"{path.stem}.lock"):
+                self._end_lost(path, file)
+
+    def _take(self, path: Path, line: live.Line) -> None:
+        file, stage = self._files[path], _stage_of(path)
+        if line["kind"] == "begin":
+            for other, rival in self._files.items():
+                rival.open = rival.open and _stage_of(other) != stage
+            file.began, file.open = line["time"], True
+        elif line["kind"] == "end":
+            file.open = False
+        self._readings.tell(stage, line)
+
+    def _end_lost(self, path: Path, file: _File) -> None:
+        with suppress(OSError):  # it was removed
+            if live.follow(path, file.position)[0]:  # its end was written before the lock was let go: the next look
+                return
+        file.open = False
+        self._readings.lose(_stage_of(path))
+
+
+def _stage_of(path: Path) -> str:
+    return path.stem.rpartition("-")[0]
+
+
+def _is_held(lock: Path) -> bool:
+    """Return whether a process holds the lock of a stage, as `stages.stage` does while it works."""
+    try:
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
