@@ -43,6 +43,9 @@ demo: setup  ## run the whole pipeline on this machine's CPU, then write the rep
 	@dvc repro
 	@geartrain report
 
+# bit for bit is the CPU's promise, see docs/scaling.md
+demo smoke: export GEARTRAIN_DEVICE ?= cpu
+
 smoke: setup  ## run the whole pipeline in tiny sizes (about a minute), in runs/smoke
 	@geartrain run --profile smoke
 

@@ -9,6 +9,7 @@ import pytest
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 ROOT = Path(__file__).parents[1]
+os.environ.setdefault("GEARTRAIN_DEVICE", "cpu")  # bit for bit is the CPU's promise; tests/gpu asks for another
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
