@@ -110,7 +110,7 @@ def is_current(folder: Path, stage: str, config: Config) -> bool:
         read = {name: artifacts.read_manifest(folder / FOLDERS[name]) for name in stages}
         inputs = {name: one.digest for name, one in read.items()}
         homes = [folder / home(), withdrawals.project(folder) / ".geartrain"]
-        tombstones.require_allowed(homes, [tombstones.used(stage, folder / FOLDERS[stage], manifest)])
+        tombstones.require_allowed(homes, [tombstones.used(stage, folder / FOLDERS[stage], manifest)], itself=False)
         if any(artifacts.origins(one).keys() - manifest.ancestors.keys() for one in read.values()):
             return False  # it leaves out what its inputs were made from
     except (UserError, KeyError):  # not whole, made from something that is no stage, or from what is withdrawn

@@ -40,12 +40,13 @@ def used(name: str, folder: Path, manifest: Manifest) -> Used:
     return Used(name, manifest.digest, manifest_sha256(folder), origins(manifest), tuple(manifest.files.values()))
 
 
-def require_allowed(homes: Sequence[Path], used: Sequence[Used]) -> None:
+def require_allowed(homes: Sequence[Path], used: Sequence[Used], *, itself: bool = True) -> None:
     """Refuse what is withdrawn, a part of which is, or what was made from it by its manifest or by lineage.
 
     Args:
         homes: folders (`.geartrain`) whose lineage is asked, where they have one.
         used: what is about to be used.
+        itself: whether it must not be withdrawn itself; else only what it was made from.
 
     Raises:
         UserError: something is withdrawn, or a tombstone cannot be read, or one that matters here is gone.
@@ -60,10 +61,11 @@ def require_allowed(homes: Sequence[Path], used: Sequence[Used]) -> None:
         gone.update({told.digest: told for told in missing(evidence.tombstones(index)) if told.digest not in active})
         for one in used if active or gone else ():
             reached[one.name] = {**evidence.origins(index, one.digest, one.manifest), **reached[one.name]}
-    parts = {one.name: one.parts for one in used}
-    withdrawals.require_allowed({one.name: one.digest for one in used}, reached, parts)
+    named = {one.name: one.digest for one in used} if itself else {}
+    parts = {one.name: one.parts for one in used} if itself else {}
+    withdrawals.require_allowed(named, reached, parts)
     for one in used:
-        for digest in (one.digest, *reached[one.name], *one.parts):
+        for digest in (*reached[one.name], *((one.digest, *one.parts) if itself else ())):
             if digest in gone:
                 raise UserError(f"{one.name}: {describe(gone[digest])}. Get it back from git; nothing else lifts it.")
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from geartrain.lineage.graph import Graph, Node
+from geartrain.wording import printable
 
 WIDTH, HEIGHT = {"artifact": 132, "run": 108}, {"artifact": 46, "run": 34}
 COLUMN, ROW, LANE, MARGIN = 32, 16, 6, 4
@@ -58,7 +59,7 @@ def describe(node: Node) -> str:
     else:
         promoted = "promoted" if node.promoted else ""
         parts = [f"{node.type} {node.name}", f"sha256:{node.digest}", node.folder, node.licence, node.time, promoted]
-    return " · ".join(part for part in parts if part)
+    return printable(" · ".join(part for part in parts if part))
 
 
 def shorten(text: str, most: int) -> str:
@@ -139,7 +140,7 @@ def _box(node: Node, place: Point, maker: Node | None, *, root: bool) -> Markup:
     (x, y), width, height = place, WIDTH[node.kind], HEIGHT[node.kind]
     kind = f"run {_STATES.get(node.state, '')}" if node.kind == "run" else f"{node.type}{' promoted' * node.promoted}"
     second = _STATES.get(node.state, node.digest[:12])
-    lines = [shorten(node.name, 13 if node.kind == "artifact" else 12), *([second] if second else [])]
+    lines = [shorten(printable(node.name), 13 if node.kind == "artifact" else 12), *([second] if second else [])]
     heights = (0.43, 0.8) if second else (0.62,)
     texts = [
         Markup('<text{} x="{:g}" y="{:g}">{}</text>').format(

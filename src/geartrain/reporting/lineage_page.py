@@ -101,7 +101,7 @@ def reached_lines(reached: Sequence[Reached]) -> list[str]:
     lines = []
     for found in reached:
         way = " → ".join(node.name if node.kind == "artifact" else f"({node.name})" for node in found.way)
-        lines += [line_of(found.model), f"    [dim]{escape(way)}[/dim]"]
+        lines += [line_of(found.model), f"    [dim]{_shown(way)}[/dim]"]
     return lines
 
 

@@ -43,8 +43,7 @@ def enter(entry: Entry) -> Registered:
 
 def _run(client: Any, entry: Entry) -> Any:
     """Return the run of this model, complete; whatever of it is there is not written again."""
-    experiment = client.get_experiment_by_name(entry.name)
-    number = client.create_experiment(entry.name) if experiment is None else experiment.experiment_id
+    number = _experiment(client, entry.name)
     found = client.search_runs([number], f"tags.`{DIGEST}` = '{entry.digest}'", max_results=1)
     tags = {**entry.properties, **{f"{PREFIX}data.{name}": digest for name, digest in entry.data.items()}}
     tags[f"{PREFIX}promoted"] = str(entry.promoted).lower()
@@ -88,11 +87,30 @@ def _version(client: Any, entry: Entry, run: Any) -> Registered:
     return Registered("mlflow", entry.name, str(made.version), new=True)
 
 
+def _experiment(client: Any, name: str) -> str:
+    """Return the id of the experiment of a name; another promotion may be making it right now."""
+    there = client.get_experiment_by_name(name)
+    if there is None:
+        with _unless_there():
+            return str(client.create_experiment(name))
+        there = client.get_experiment_by_name(name)
+    if there.lifecycle_stage != "active":
+        raise UserError(f"MLflow: the experiment {name} was deleted there. Restore it, or give another --name.")
+    return str(there.experiment_id)
+
+
 def _make_name(client: Any, name: str) -> None:
+    with _unless_there():
+        client.create_registered_model(name)
+
+
+@contextmanager
+def _unless_there() -> Iterator[None]:
+    """Pass over that somebody was first."""
     from mlflow.exceptions import MlflowException
 
     try:
-        client.create_registered_model(name)
+        yield
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise

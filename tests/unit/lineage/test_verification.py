@@ -235,7 +235,7 @@ CASES = {
     "a replaced input": (_edit_manifest("policy", _hide_ancestor), ["manifest.json: was changed", "it leaves out"]),
     "parameters": (_edit_manifest("tasks", lambda r: r.update(parameters={"a": 1})), ["was changed: other parameters"]),
     "metrics": (_edit_manifest("tasks", lambda r: r.update(metrics={"a": 1})), ["was changed: other metrics"]),
-    "a false digest": (_edit_manifest("tasks", _false_digest), ["data/tasks", "not a manifest (its digest"]),
+    "a false digest": (_edit_manifest("tasks", _false_digest), ["data/tasks: does not", "the digest in it (eeee"]),
     "a manifest that was read": (_read_a_changed_manifest, ["(policy): read warm_start", "had been changed: no run"]),
     "a file in a model": (_write("models/policy/extra.bin"), ["extra.bin is not in the manifest"]),
     "a manifest below": (_write("models/policy/sub/manifest.json"), ["sub/manifest.json is not in the manifest"]),

@@ -30,8 +30,8 @@ def _workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         events.emit(Path(".geartrain/lineage"), "COMPLETE", **told, outputs=[output], facets=facets)
 
 
-def run(*arguments: str) -> str:
-    result = RUNNER.invoke(app, ["lineage", *arguments])
+def run(*arguments: str, group: str = "lineage") -> str:
+    result = RUNNER.invoke(app, [group, *arguments])
     assert result.exit_code == 0, (result.output, result.exception)
     return result.output
 
@@ -71,6 +71,40 @@ def test_the_page_is_whole_and_asks_for_nothing() -> None:
     for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
         ElementTree.fromstring(svg)
     assert page.count("<svg") == 2
+
+
+def test_a_page_is_for_the_keyboard_and_for_screen_readers() -> None:
+    for page in (run("model:policy", "--format", "html"), _audit()):
+        assert '<html lang="en">' in page
+        assert page.count("<h1") == page.count("<main") == 1
+        assert re.findall(r"<th(?! scope)", page) == []
+        scrolled = re.findall(r'<div class="scroll"[^>]*>', page)
+        assert scrolled
+        assert all('tabindex="0" role="region" aria-label="' in each for each in scrolled), "what scrolls is reached"
+        assert all('role="img" aria-label="' in each for each in re.findall(r"<svg[^>]*>", page))
+
+
+def test_names_of_others_are_text_wherever_they_are_shown() -> None:
+    evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\n\x1b[31m"
+    raw = Data(evil, "4" * 64, "source", evil, evil, evil)
+    told = {"run_id": events.new_run_id(), "job": "policy", "inputs": [raw, TASKS]}
+    events.emit(Path(".geartrain/lineage"), "START", **told, outputs=())
+    facets = {"parameters": {"policy": {"recipe": evil}}, "error": {"type": "X", "message": evil}}
+    output = Data("policy", "5" * 64, "model", "models/policy")
+    events.emit(Path(".geartrain/lineage"), "COMPLETE", **told, outputs=[output], facets=facets)
+    for page in (run("model:policy", "--format", "html"), _audit()):
+        assert "&lt;script&gt;" in page
+        assert "<script" not in page
+        assert "<img" not in page
+        assert not re.search(r'(?:src|href)="(?!#)', page)
+    for shown in (run("model:policy"), run("impact", "dataset:4444")):
+        assert "\\n\\x1b[31m" in shown
+        assert "\x1b" not in shown
+
+
+def _audit() -> str:
+    run("report", "model:policy", group="audit")
+    return Path("reports/audit.html").read_text()
 
 
 def test_impact_names_the_promoted_model_and_the_way_to_it() -> None:

@@ -73,6 +73,7 @@ def test_a_manifest_that_was_made_to_fit_does_not_help(signed, keys):
     (signed / "decision.json").write_text("{}")
     record = json.loads((signed / "manifest.json").read_text())
     record["files"]["decision.json"] = artifacts.file_sha256(signed / "decision.json")
+    record["digest"] = artifacts.fingerprint(record["files"])
     artifacts.write_json(signed / "manifest.json", record)
     artifacts.verify(signed)
     with pytest.raises(TamperedError, match=r"decision\.json is not the file that it names"):

@@ -1,6 +1,7 @@
 """Registration in a real MLflow server: once, with the data that made the model, and no version of what failed."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from mlflow import MlflowClient
@@ -138,3 +139,30 @@ def test_an_address_that_will_not_do_is_refused_before_anything_is_sent(tmp_path
     with pytest.raises(UserError, match="MLFLOW_TRACKING_URI") as caught:
         register(tmp_path / "promoted", ["mlflow"])
     assert "secret" not in str(caught.value)
+
+
+def test_many_at_the_same_time_are_entered_once_each(client, name, tmp_path, monkeypatch):
+    """Eight promotions under one name that the server has never heard of, and all of them once more."""
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")
+    folders = [tmp_path / f"promoted-{number}" for number in range(8)]
+    digests = {promoted(folder, name=name, weights=str(folder)).digest for folder in folders}
+    with ThreadPoolExecutor(len(folders)) as pool:
+        first = list(
+            pool.map(lambda folder: register(folder, ["mlflow"], uri=f"s3://bucket/{folder.name}")[0], folders)
+        )
+        again = list(
+            pool.map(lambda folder: register(folder, ["mlflow"], uri=f"s3://bucket/{folder.name}")[0], folders)
+        )
+    assert all(entered.new for entered in first)
+    assert [entered.version for entered in again] == [entered.version for entered in first]
+    assert not any(entered.new for entered in again)
+    assert {version.tags["geartrain.digest"] for version in versions(client, name)} == digests
+    assert len(versions(client, name)) == len(runs(client, name)) == len(folders)
+    assert {run.info.status for run in runs(client, name)} == {"FINISHED"}
+
+
+def test_an_experiment_that_was_deleted_is_for_a_person_to_mend(client, name, tmp_path):
+    promoted(tmp_path / "promoted", name=name)
+    client.delete_experiment(client.create_experiment(name))
+    with pytest.raises(UserError, match="was deleted there"):
+        register(tmp_path / "promoted", ["mlflow"])
