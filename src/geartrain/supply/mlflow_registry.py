@@ -6,6 +6,7 @@ MLFLOW_TRACKING_URI, MLFLOW_TRACKING_TOKEN, MLFLOW_TRACKING_USERNAME and MLFLOW_
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ WHOLE = f"{PREFIX}recorded"
 """Tag of a run that is written to the end; one without it is what a crash has left, and is gone on with."""
 QUIET = ("MLFLOW_DISABLE_TELEMETRY", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT")
 """What its client says to others, and to the output, without being asked."""
+COLLISION = re.compile(r"IntegrityError|UniqueViolation|UNIQUE constraint|duplicate key|Duplicate entry", re.IGNORECASE)
+"""What SQLite, PostgreSQL and MySQL say where two insert the same row; the server hands it on, with status 400."""
+_TRIES = 8
 MISTAKES = frozenset(range(400, 500)) - {408, 409, 429, 499}
 
 
@@ -65,13 +69,26 @@ def _write(client: Any, entry: Entry, run: Any) -> None:
         )
         for called, digest in sorted(entry.data.items())
     ]
-    client.log_inputs(name, data)
+    _log_inputs(client, name, data)
     missing = {key: value for key, value in entry.numbers.items() if key not in run.data.metrics}
     client.log_batch(name, metrics=[Metric(key, value, now, 0) for key, value in sorted(missing.items())])
     if entry.promoted and entry.uri is None:
         client.log_artifacts(name, str(entry.folder), ALIAS)
     client.set_terminated(name)
     client.set_tag(name, WHOLE, "true")
+
+
+def _log_inputs(client: Any, run: str, data: list[Any]) -> None:
+    """Tell of the data sets; where another run tells of the same right now, the server stumbles over its own row."""
+    from mlflow.exceptions import MlflowException
+
+    for left in reversed(range(_TRIES)):
+        try:
+            client.log_inputs(run, data)
+            return
+        except MlflowException as error:
+            if not left or not COLLISION.search(str(error.message)):
+                raise
 
 
 def _version(client: Any, entry: Entry, run: Any) -> Registered:
@@ -139,6 +156,6 @@ def _told(address: str) -> Iterator[None]:
         yield
     except MlflowException as error:
         text = f"MLflow at {address}: {' '.join(str(error.message).split()):.400}"
-        if error.get_http_status_code() in MISTAKES:
+        if error.get_http_status_code() in MISTAKES and not COLLISION.search(str(error.message)):
             raise UserError(f"{text}. Nothing was entered twice; mend it, then `geartrain model register`.") from error
         raise InfrastructureError(f"{text}. Try again: what is entered already is not entered twice.") from error
