@@ -1,6 +1,6 @@
-"""Two processes that share optimiser steps over gloo on the loopback device: what a rank does, and who starts it.
+"""Two processes over gloo on the loopback device that share optimiser steps, or a whole policy stage.
 
-Both are given all sequences, and deal them out.
+Both are given all that there is to do, and deal it out.
 """
 
 import multiprocessing
@@ -8,7 +8,9 @@ import os
 
 import torch
 
+from geartrain import environments
 from geartrain.ranks import Group
+from tests.fakes.parity import Parity
 from tests.fakes.synthetic import step_gradient
 
 SECONDS = 240
@@ -25,21 +27,51 @@ def gradients_of_two(folder, model, reference, jobs):
         jobs: (recipe, section, sequences).
     """
     torch.save((model, reference, jobs), folder / "jobs.pt")
+    _run(_work, folder)
+    return torch.load(folder / "gradients.pt")
+
+
+def policy_of_two(folder, config, inputs, target):
+    """Run the stage `policy` on the parity environment; its artifact ends up at `target`.
+
+    Args:
+        folder: an empty one, for what the processes tell each other and for their work.
+        config: of the run.
+        inputs: folders by name.
+        target: where to publish.
+    """
+    _run(_train, folder, config, inputs, target)
+
+
+def _run(work, folder, *arguments):
     context = multiprocessing.get_context("spawn")  # forking a process that runs threads deadlocks
-    ranks = [context.Process(target=_work, args=(folder, rank)) for rank in range(2)]
+    ranks = [context.Process(target=work, args=(folder, rank, *arguments)) for rank in range(2)]
     for process in ranks:
         process.start()
     for process in ranks:
         process.join(SECONDS)
     assert [process.exitcode for process in ranks] == [0, 0], "a rank failed, or waits for the other"
-    return torch.load(folder / "gradients.pt")
+
+
+def _meet(folder, rank):
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    return Group({"RANK": str(rank), "WORLD_SIZE": "2"}, f"file://{folder}/meeting")
+
+
+def _train(folder, rank, config, inputs, target):
+    from geartrain.stages import policy
+
+    os.environ["GEARTRAIN_HOME"] = str(folder / "home")
+    environments.ENVIRONMENTS["analyst"] = (lambda settings, worlds: Parity(), None)
+    ranks = _meet(folder, rank)
+    policy.run(config, inputs, {"policy": target}, ranks)
+    ranks.close()
 
 
 def _work(folder, rank):
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    ranks = _meet(folder, rank)
     model, reference, jobs = torch.load(folder / "jobs.pt", weights_only=False)
-    ranks = Group({"RANK": str(rank), "WORLD_SIZE": "2"}, f"file://{folder}/meeting")
     options = {"reference": reference, "ranks": ranks}
     gradients = [step_gradient(model, name, section, rows, **options)[0] for name, section, rows in jobs]
     if ranks.leads:

@@ -31,6 +31,7 @@ from geartrain.stages import critic, policy
 from geartrain.stages.evaluation import EVALUATED
 from geartrain.trajectory import Trajectory, Turn, write_trajectories
 from tests.fakes.parity import TURNS, Parity, make_config, make_policy, make_tasks
+from tests.fakes.ranks import policy_of_two
 from tests.fakes.tiny_bert import save_encoder
 
 KNOWN = datetime(2000, 1, 1, tzinfo=UTC)
@@ -226,6 +227,29 @@ def test_tasks_are_drawn_by_what_feast_says_was_known_when_each_iteration_began(
     """The sampler keeps count in memory; asked later as of the same times, the feature store gives the same tasks."""
     _critic(made, workspace / "critic")
     _policy(made, workspace / "critic", workspace / "policy", task_sampling="headroom")
+    _assert_drawn_as_feast_says(made, workspace)
+
+
+def test_two_ranks_draw_the_same_tasks_by_headroom(made, workspace):
+    """What either of them plays is known to both before the next tasks are drawn."""
+    _critic(made, workspace / "critic")
+    inputs = {name: made[name] for name in ("tasks", "warm_start", "preferences", "reward_model")}
+    inputs["critic"] = workspace / "critic"
+    folder = workspace / "ranks"
+    folder.mkdir()
+    policy_of_two(folder, make_config(task_sampling="headroom"), inputs, workspace / "policy")
+    _assert_drawn_as_feast_says(made, workspace)
+    settings = make_config()
+    _policy(made, workspace / "critic", workspace / "alone", task_sampling="headroom")
+    table = read_table(path_of(workspace / "policy" / FOLDER, "sibling_contrast"))
+    assert len(table) == settings.policy.iterations * settings.policy.tasks_per_iteration
+    assert set(table.column("group_size").to_pylist()) == {settings.policy.siblings}, "groups are whole"
+    first, other = (_drawn(workspace / name, 0) for name in ("policy", "alone"))
+    assert first == other
+
+
+def _assert_drawn_as_feast_says(made, workspace):
+    """Hold the tasks that `workspace/policy` has played to what the store says of each iteration's time."""
     config, tasks = make_config(), read_tasks(made["tasks"], "train")
     folders = [made["preferences"] / FOLDER, workspace / "policy" / FOLDER]
     gather(folders, workspace / "features/tables")
