@@ -73,7 +73,8 @@ def _groups(axes: Axes, groups: GroupShift) -> None:
     low, high = float(groups.means.min()), float(groups.means.max())
     step = (high - low) / GRID or 1.0
     places, counts = np.unique(np.round((groups.means - low) / step), axis=0, return_counts=True)
-    ends = (low - 0.04 * (high - low or 1), high + 0.04 * (high - low or 1))
+    margin = 0.08 * (high - low or 1)  # a large dot lies within
+    ends = (low - margin, high + margin)
     axes.plot(ends, ends, color=MUTED, linewidth=0.75)
     area = 12 + 150 * counts / counts.max()
     at = places * step + low
