@@ -17,6 +17,7 @@ def critic(
     threads: int,
     model: dict[str, Any],
     settings: dict[str, Any],
+    data: dict[str, Any],
     cluster: dict[str, Any],
     task_config: dsl.TaskConfig,
     warm_start: dsl.Input[dsl.Model],
@@ -32,4 +33,4 @@ def critic(
     record = {"seed": seed, "threads": threads, "model": model, "critic": settings}
     inputs = {"warm_start": warm_start, "collect": collect, "preferences": preferences}
     marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
-    run_or_launch(run, record, inputs, critic, metrics, marks, cluster=cluster, task_config=task_config)
+    run_or_launch(run, record, inputs, critic, metrics, marks, data=data, cluster=cluster, task_config=task_config)

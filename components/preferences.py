@@ -15,6 +15,7 @@ def preferences(
     seed: int,
     threads: int,
     settings: dict[str, Any],
+    data: dict[str, Any],
     tasks: dsl.Input[dsl.Dataset],
     collect: dsl.Input[dsl.Dataset],
     preferences: dsl.Output[dsl.Dataset],
@@ -27,4 +28,4 @@ def preferences(
     record = {"seed": seed, "threads": threads, "preferences": settings}
     inputs = {"tasks": tasks, "collect": collect}
     marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
-    run_step(run, record, inputs, preferences, metrics, marks)
+    run_step(run, record, inputs, preferences, metrics, marks, data=data)

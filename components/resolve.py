@@ -11,19 +11,25 @@ from components.images import IMAGE
 def resolve(
     image: str,
     dataset_rev: str,
+    data: dict[str, Any],
     model: dict[str, Any],
     environment: dict[str, Any],
+    preferences: dict[str, Any],
     reward_model: dict[str, Any],
     critic: dict[str, Any],
 ) -> NamedTuple("Resolved", [("dataset_digest", str), ("image_digest", str)]):  # type: ignore[valid-type]
     """Return the digests of the data from outside and of the code; the sections are those that name files."""
+    from geartrain.cluster.pinned import parse_pins, require_there
     from geartrain.cluster.resolution import dataset_digest, image_digest
     from geartrain.cluster.step import reported, say
     from geartrain.config import parse_config
 
     with reported("resolve"):
-        record = {"model": model, "environment": environment, "reward_model": reward_model, "critic": critic}
-        data = dataset_digest(parse_config(record, source="task resolve"), dataset_rev)
+        record = {"model": model, "environment": environment, "preferences": preferences}
+        record |= {"reward_model": reward_model, "critic": critic}
+        pins = parse_pins(data)
+        outside = dataset_digest(parse_config(record, source="task resolve"), dataset_rev, pins)
+        require_there(pins)
         code = image_digest(image)
-    say(f"resolved: data {data}, code {code}")
-    return (data, code)
+    say(f"resolved: data {outside}, code {code}")
+    return (outside, code)

@@ -16,6 +16,7 @@ def reward_model(
     seed: int,
     threads: int,
     settings: dict[str, Any],
+    data: dict[str, Any],
     cluster: dict[str, Any],
     task_config: dsl.TaskConfig,
     preferences: dsl.Input[dsl.Dataset],
@@ -29,4 +30,6 @@ def reward_model(
     record = {"seed": seed, "threads": threads, "reward_model": settings}
     inputs = {"preferences": preferences}
     marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
-    run_or_launch(run, record, inputs, reward_model, metrics, marks, cluster=cluster, task_config=task_config)
+    run_or_launch(
+        run, record, inputs, reward_model, metrics, marks, data=data, cluster=cluster, task_config=task_config
+    )

@@ -69,13 +69,16 @@ def chosen(name: str) -> Site:
 
 SITE = chosen(os.environ.get(VARIABLE, "dev"))
 _FIELDS = dsl.TaskConfigField
+_VOLUMES = _FIELDS.KUBERNETES_VOLUMES
 
 
 def _passed(*, applied: bool) -> list[dsl.TaskConfigPassthrough]:
     """Return what Kubeflow gives to a step as its TaskConfig; `applied`: its own pod gets it, too."""
     placed = (_FIELDS.RESOURCES, _FIELDS.KUBERNETES_TOLERATIONS, _FIELDS.KUBERNETES_NODE_SELECTOR)
     shared = [dsl.TaskConfigPassthrough(field=entry, apply_to_task=applied) for entry in placed]
-    return [*shared, dsl.TaskConfigPassthrough(field=_FIELDS.ENV, apply_to_task=True)]
+    # the volume of tombstones: a job's pods mount their own, the runtime's
+    own = [dsl.TaskConfigPassthrough(field=field, apply_to_task=True) for field in (_FIELDS.ENV, _VOLUMES)]
+    return [*shared, *own]
 
 
 HANDED_ON = _passed(applied=not SITE.launches)

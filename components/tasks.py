@@ -16,6 +16,7 @@ def tasks(
     threads: int,
     environment: dict[str, Any],
     settings: dict[str, Any],
+    data: dict[str, Any],
     tasks: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
 ) -> None:
@@ -25,4 +26,4 @@ def tasks(
 
     record = {"seed": seed, "threads": threads, "environment": environment, "tasks": settings}
     marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
-    run_step(run, record, {}, tasks, metrics, marks)
+    run_step(run, record, {}, tasks, metrics, marks, data=data)

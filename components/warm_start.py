@@ -17,6 +17,7 @@ def warm_start(
     model: dict[str, Any],
     environment: dict[str, Any],
     settings: dict[str, Any],
+    data: dict[str, Any],
     tasks: dsl.Input[dsl.Dataset],
     warm_start: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
@@ -28,4 +29,4 @@ def warm_start(
     record = {"seed": seed, "threads": threads, "model": model, "environment": environment, "warm_start": settings}
     inputs = {"tasks": tasks}
     marks = {"dataset_rev": dataset_rev, "dataset_digest": dataset_digest, "image_digest": image_digest}
-    run_step(run, record, inputs, warm_start, metrics, marks)
+    run_step(run, record, inputs, warm_start, metrics, marks, data=data)

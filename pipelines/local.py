@@ -11,6 +11,7 @@ import argparse
 import shutil
 import sys
 import warnings
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from kfp import local
 
 from geartrain import artifacts
 from geartrain.cluster.conclusion import read_note
+from geartrain.cluster.pinned import Pin
+from geartrain.cluster.pinning import pin
 from geartrain.cluster.step import NOTE
 from geartrain.config import Config
 from geartrain.config_file import load_config
-from geartrain.errors import UserError
+from geartrain.errors import GeartrainError
 from pipelines.compile import arguments
 from pipelines.containers import Containers
 from pipelines.resources import POD_VARIABLES, UNREACHABLE
@@ -32,13 +35,20 @@ CONCLUSION = "conclusion.json"
 """File in `home()`: what the exit task wrote of the last run."""
 
 
-def run_local(config: Config, workspace: Path, *, dataset_rev: str = "", containers: Containers | None = None) -> None:
+def run_local(
+    config: Config,
+    workspace: Path,
+    *,
+    dataset_rev: str = "",
+    data: Mapping[str, Pin] | None = None,
+    containers: Containers | None = None,
+) -> None:
     """Run the pipeline and publish each task's artifact to its stage's folder in `workspace`.
 
     Args:
         config: of the run.
         workspace: where artifacts end up; the working directory.
-        dataset_rev: see `geartrain submit`.
+        dataset_rev, data: see `geartrain submit`.
         containers: run the tasks; without, they are processes.
 
     Raises:
@@ -59,8 +69,9 @@ def run_local(config: Config, workspace: Path, *, dataset_rev: str = "", contain
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="You may be attemping to run a task", category=RuntimeWarning)
             warnings.filterwarnings("ignore", message="Task '.*': settings .* have no effect")
+            pins = {key: pin.model_dump() for key, pin in (data or {}).items()}
             with nullcontext() if containers is None else containers.serve(work=workspace / home()):
-                training(**arguments(config), dataset_rev=dataset_rev)
+                training(**arguments(config), dataset_rev=dataset_rev, data=pins)
     finally:
         # <root>/<pipeline>-<time>/.../<task>/<artifact>
         for told in root.glob("*/**/conclude/record"):
@@ -96,13 +107,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipelines.local", description=__doc__)
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="configuration of the run")
     parser.add_argument("--dataset-rev", default="", help="which data to insist on, as of `geartrain submit`")
+    parser.add_argument("--data", action="append", default=[], help="KEY=NAME@REV, as of `geartrain submit`")
+    parser.add_argument("--data-from", help="project of --data")
     parser.add_argument("--engine", help="podman or docker: run each task in a container of its image")
     options = parser.parse_args()
     containers = None if options.engine is None else Containers(options.engine)
     try:
         config = load_config(options.params)
-        run_local(config, Path.cwd(), dataset_rev=options.dataset_rev, containers=containers)
-    except UserError as error:
+        pins = pin(config, options.data, project=options.data_from, for_pods=containers is not None)
+        run_local(config, Path.cwd(), dataset_rev=options.dataset_rev, data=pins, containers=containers)
+    except GeartrainError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except RuntimeError as error:

@@ -13,6 +13,7 @@ from geartrain.cluster.step import LAUNCH_ONLY
 from geartrain.lineage.origin import NAMESPACE, RUN_ID
 from geartrain.supply.registration import LATER
 from geartrain.supply.signing import KEY
+from geartrain.withdrawals import FOLDER, PLACES
 
 NOBODY = 65532
 """User and group of the image; a number, for the kubelet cannot tell whether a user by name is root."""
@@ -70,7 +71,13 @@ VARIABLES = {
 API = "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
 KEYS = "/etc/geartrain/signing"
 """Where the step that promotes finds the Secret with the key; an empty folder if there is none."""
-UNREACHABLE = {ENDPOINT: API, LAUNCH_ONLY: "1", KEY: KEYS}
+TOMBSTONES = "geartrain-withdrawn"
+"""ConfigMap with the files of data/withdrawn: what was withdrawn since the image was built. It need not be there."""
+WITHDRAWN = "/etc/geartrain/withdrawn"
+"""Where every step finds it; an empty folder if there is none."""
+STONES = f"/app/{FOLDER}:{WITHDRAWN}"
+"""Both count: the image's, and the ConfigMap's."""
+UNREACHABLE = {ENDPOINT: API, LAUNCH_ONLY: "1", KEY: KEYS, PLACES: STONES}
 """Make sense on a cluster only; `local` takes them away."""
 POD_VARIABLES = {"GEARTRAIN_HOME": WORK, **UNREACHABLE}
 """Make sense in a pod, or in a container, only."""
@@ -86,7 +93,7 @@ def sized(task: dsl.PipelineTask, site: Site = SITE) -> dsl.PipelineTask:
     # Kubeflow cannot tell a user error from others. A repeated step is a new pod: its checkpoints are gone with /work
     task.set_retry(num_retries=row.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration="10m")
     task.set_caching_options(name not in UNCACHED)
-    variables = {**VARIABLES, "GEARTRAIN_HOME": WORK}
+    variables = {**VARIABLES, "GEARTRAIN_HOME": WORK, PLACES: STONES}
     if name == "conclude":
         variables[ENDPOINT] = API
     launches = name in {stage.replace("_", "-") for stage in JOBS}
@@ -121,6 +128,7 @@ def _housed(task: dsl.PipelineTask, row: Resources, site: Site) -> dsl.PipelineT
         kubernetes.add_pod_label(task, key, value)
     kubernetes.empty_dir_mount(task, "work", WORK, size_limit=row.scratch)
     kubernetes.empty_dir_mount(task, "tmp", TEMPORARY, size_limit="1Gi")
+    kubernetes.use_config_map_as_volume(task, TOMBSTONES, WITHDRAWN, optional=True)
     for secret, keys in site.secrets.items():
         kubernetes.use_secret_as_env(task, secret, dict(keys), optional=True)
     for config_map, keys in site.config_maps.items():

@@ -47,28 +47,30 @@ def training(
     reward_model_cluster: dict[str, Any] = {},  # noqa: B006
     critic_cluster: dict[str, Any] = {},  # noqa: B006
     dataset_rev: str = "",
+    data: dict[str, Any] = {},  # noqa: B006
 ) -> None:
-    """Parameters are sections of the configuration, values that all stages share, jobs, and which data to insist on."""
+    """Parameters are sections of the configuration, values that all stages share, jobs, and which data is read."""
     this = {"run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER, "dataset_rev": dataset_rev}
     with dsl.ExitHandler(sized(conclude(**this))):
         named = {"model": model, "environment": environment, "reward_model": reward_model, "critic": critic}
-        made_of = sized(resolve(image=IMAGE, dataset_rev=dataset_rev, **named)).outputs
+        named["preferences"] = preferences
+        made_of = sized(resolve(image=IMAGE, dataset_rev=dataset_rev, data=data, **named)).outputs
         marks = {"dataset_rev": dataset_rev, **{key: made_of[key] for key in ("dataset_digest", "image_digest")}}
         run = {"seed": seed, "threads": threads, **marks}
         play = {**run, "model": model, "environment": environment}
 
-        task_sets = sized(build_tasks(settings=tasks, environment=environment, **run)).outputs["tasks"]
-        start = sized(train_start(settings=warm_start, tasks=task_sets, **play)).outputs["warm_start"]
+        task_sets = sized(build_tasks(settings=tasks, environment=environment, data=data, **run)).outputs["tasks"]
+        start = sized(train_start(settings=warm_start, tasks=task_sets, data=data, **play)).outputs["warm_start"]
         siblings = sized(collect_rollouts(settings=collect, tasks=task_sets, warm_start=start, **play)).outputs[
             "collect"
         ]
 
-        pairs = sized(build_pairs(settings=preferences, tasks=task_sets, collect=siblings, **run)).outputs[
+        pairs = sized(build_pairs(settings=preferences, tasks=task_sets, collect=siblings, data=data, **run)).outputs[
             "preferences"
         ]
-        seen = {"collect": siblings, "preferences": pairs}
+        seen = {"collect": siblings, "preferences": pairs, "data": data}
         rewards = sized(
-            train_reward_model(settings=reward_model, cluster=reward_model_cluster, preferences=pairs, **run)
+            train_reward_model(settings=reward_model, cluster=reward_model_cluster, data=data, preferences=pairs, **run)
         ).outputs["reward_model"]
         credit = sized(
             train_critic(settings=critic, cluster=critic_cluster, model=model, warm_start=start, **seen, **run)

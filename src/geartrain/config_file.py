@@ -1,6 +1,6 @@
 """Reading `params.yaml`: strict YAML, one schema, what sections ask of one another, files that must be there."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +74,15 @@ def check_together(config: Config, *, source: str) -> Config:
     return config
 
 
-def missing_files(config: Config, *, roots: Sequence[Path] = (Path(),)) -> list[str]:
-    """Return one line per file or folder that the configuration names and that lies under none of `roots`."""
+def missing_files(config: Config, *, roots: Sequence[Path] = (Path(),), but: Container[str] = frozenset()) -> list[str]:
+    """Return one line per file or folder that the configuration names and that lies under none of `roots`.
+
+    The keys of `but` are not asked.
+    """
     return [
         f"  {key}: no such {what}: {path}"
         for key, path, what in named_files(config)
-        if not any(_is(root / path, what) for root in roots)
+        if key not in but and not any(_is(root / path, what) for root in roots)
     ]
 
 

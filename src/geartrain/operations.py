@@ -7,6 +7,7 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -20,6 +21,8 @@ from geartrain.logs import say as say_line
 if TYPE_CHECKING:
     from geartrain.cluster.api import Kubernetes
     from geartrain.cluster.kubeflow import Kubeflow
+    from geartrain.cluster.pinned import Pin
+    from geartrain.config import Config
 
 app = typer.Typer()
 PANEL = "On a cluster"
@@ -71,6 +74,20 @@ def connect(host: str | None, token: Path | None, authority: Path | None, namesp
     return Kubeflow(url, namespace=namespace, token_file=token, ca_file=authority, sleep=time.sleep)
 
 
+def pin_data(config: "Config", wanted: Sequence[str], project: str | None) -> dict[str, "Pin"]:
+    """Return what a run is pinned to. Raises UserError, InfrastructureError: see `pinning.pin`."""
+    if not wanted:
+        if project is not None:
+            raise UserError(f"--data-from {project}: says where --data is from, and there is none")
+        return {}
+    from geartrain.cluster.pinning import pin
+
+    pins = pin(config, wanted, project=project, for_pods=True)
+    for key, found in pins.items():
+        say(f"{key}: {found.told}, sha256 {found.sha256}")
+    return pins
+
+
 def say(message: str) -> None:
     """Tell a person, beside the output."""
     say_line(message)
@@ -98,6 +115,15 @@ def submit(
     dataset_rev: Annotated[
         str | None, typer.Option(help="Git revision of the data, if the pipeline takes one.")
     ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="KEY=NAME@REV: pin a file of the settings to a version; or @FILE with pins. May be repeated."
+        ),
+    ] = None,
+    data_from: Annotated[
+        str | None, typer.Option("--data-from", help="Project of --data: folder or git URL; default: this one.")
+    ] = None,
     cluster: Annotated[
         Path | None, typer.Option(envvar="GEARTRAIN_CLUSTER", help="Settings of the training jobs, a file.")
     ] = None,
@@ -124,6 +150,7 @@ def submit(
     geartrain submit --dry-run
     geartrain submit --profile smoke --set policy.iterations=2
     geartrain submit --dataset-rev v3 --wait --auto-retry 1
+    geartrain submit --data environment.source=raw/chinook.json@v3
     geartrain submit --cluster eight-nodes.yaml
     """
     from geartrain.cluster.checkout import choose_config, compile_package
@@ -132,7 +159,8 @@ def submit(
 
     config, source = choose_config(params, profile, settings or [])
     compiled = compile_package(Path("build")) if package is None else read_package(package)
-    parameters = run_parameters(compiled, config, dataset_rev, cluster)
+    pins = pin_data(config, data or [], data_from)
+    parameters = run_parameters(compiled, config, dataset_rev, cluster, pins)
     name = name or run_name(source, compiled, parameters)
     if dry_run:
         print("\n".join([f"pipeline: {compiled.version_name}", f"name: {name}", *changes(compiled, parameters)]))

@@ -28,6 +28,7 @@ BLOCK = 16 * 2**20
 TOGETHER = 8
 """Reads of a bucket at the same time; with `BLOCK` they bound what a download holds in memory, and may lose."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_WEB = re.compile(r"(?:https?://|ssh://)?(?:[^@/]*@)?([A-Za-z0-9.-]+(?::\d+)?)[:/](.+?)(?:\.git)?/?")
 _QUERY = re.compile(r"\?(endpoint|region|disableSSL|s3ForcePathStyle|profile)=")
 _PASSING = frozenset(
     [
@@ -190,6 +191,12 @@ def locate(uri: str) -> Place:
     if scheme == "minio":
         hint = ". For Kubeflow's own store, write s3:// and let AWS_ENDPOINT_URL be its address"
     raise UserError(f"{scheme}://…: artifacts are read from s3://, file:// and local paths{hint}")
+
+
+def web_address(remote: str) -> str:
+    """Return the https address of a git remote; "" for a path of this machine."""
+    match = _WEB.fullmatch(remote)
+    return f"https://{match[1]}/{match[2]}" if match and "." in match[1] and not remote.startswith((".", "/")) else ""
 
 
 def _in_s3(uri: str, rest: str) -> Place:

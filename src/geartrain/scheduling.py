@@ -17,6 +17,7 @@ from geartrain.operations import (
     Namespace,
     Token,
     connect,
+    pin_data,
     say,
 )
 
@@ -233,7 +234,8 @@ def _parameters(schedule: "Schedule", compiled: "Package") -> dict[str, object]:
     from geartrain.cluster.submission import run_parameters
 
     config, _ = choose_config(Path(), schedule.profile, list(schedule.settings))
-    return run_parameters(compiled, config, schedule.dataset_rev, schedule.cluster)
+    pins = pin_data(config, schedule.data, schedule.data_from)
+    return run_parameters(compiled, config, schedule.dataset_rev, schedule.cluster, pins)
 
 
 def _experiment(server: "Kubeflow", *, create: bool) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from geartrain.artifacts import definitions_digest, definitions_folder, file_sha256, fingerprint, list_files
 from geartrain.config import Config, PretrainedModel
+from geartrain.pointers import origin_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Source:
     licence: str = ""
     """"" where we know nothing: the user brought it."""
     origin: str = ""
-    """URI; a package's is a purl."""
+    """URI; a package's is a purl, an import's `git+https://…@COMMIT#PATH`."""
 
 
 KNOWN = {
@@ -94,7 +95,8 @@ def content_digests(path: Path) -> list[str]:
 
 def _describe(key: str, root: Path, path: Path) -> Source:
     digest = content_digest(root / path)
-    return Source(key, digest, str(path), *KNOWN.get(digest, ("", "")))
+    licence, origin = KNOWN.get(digest, ("", ""))
+    return Source(key, digest, str(path), licence, origin_of(root / path) or origin)
 
 
 def _shipped_encoder() -> list[Source]:

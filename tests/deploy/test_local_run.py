@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from geartrain.artifacts import file_sha256, fingerprint, verify
 from geartrain.cluster.failures import evidence, explain
 from geartrain.lineage.events import read_events
 from geartrain.stages.stage import FOLDERS
+from tests.fakes.dvc_projects import shell, start
+from tests.fakes.object_store import ObjectStore
 
 TOYS = Path(__file__).with_name("toys")
 
@@ -124,6 +127,43 @@ def test_data_that_is_not_there_stops_before_any_work(workspace: Path, root: Pat
     told = conclusion(workspace)
     assert (told["failed_task"], told["kind"]) == ("resolve", "user")
     assert "data/raw/chinook.json" in told["reason"]
+
+
+def test_data_is_fetched_by_content_from_a_bucket(
+    workspace: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named by tag when the run begins; the step that reads it has it from S3, and lineage says whence."""
+    (workspace / "data/raw/chinook.json").unlink()
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "Ada")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "ada@example.org")
+    with ObjectStore() as store:
+        for name, value in {**store.environment, "DVC_SITE_CACHE_DIR": str(tmp_path / "site")}.items():
+            monkeypatch.setenv(name, value)
+        store.bucket("team")
+        registry = start(tmp_path / "registry", "s3://team/data", git=True)
+        shell(registry, "git remote add origin git@git.example.org:team/registry.git")
+        (registry / "raw.json").write_text('["v1"]\n')
+        shell(registry, "dvc add -q raw.json", "git add -A", "git commit -qm v1", "git tag v1")
+        shell(registry, "dvc push -q --no-run-cache")
+        pinned = ["--data", "environment.source=raw.json@v1", "--data-from", str(registry)]
+        ran = run(workspace, root, *pinned)
+        assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+        made = verify(workspace / FOLDERS["tasks"])
+        digest = file_sha256(registry / "raw.json")
+        assert made.inputs == {"environment.source": digest}
+        assert made.parameters["environment"]["source"] == "data/raw/chinook.json"
+        told = [event["inputs"] for event in read_events(workspace / ".geartrain/lineage") if event["inputs"]]
+        assert "git+https://git.example.org/team/registry@" in json.dumps(told)
+        assert not (workspace / "data/raw/chinook.json").exists(), "the workspace's own data is left alone"
+
+        key = next(key for key in store.keys("team") if key.startswith("data/files/md5"))
+        store.client.put_object(Bucket="team", Key=key, Body=b'["v2"]\n')
+        shutil.rmtree(workspace / ".geartrain")
+        ran = run(workspace, root, *pinned)
+        assert ran.returncode == 2
+        assert "has other bytes than its name says" in ran.stderr
+        assert started(ran) == []
 
 
 IMAGES = {"GEARTRAIN_IMAGE": "geartrain/python:dev", "ENGINE_IMAGES": "geartrain/python:dev"}

@@ -1,5 +1,6 @@
 """What each pod asks for and how it runs, for each site."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from geartrain.errors import UserError
 from geartrain.supply.kubeflow_registry import ADDRESS as KUBEFLOW
 from geartrain.supply.mlflow_registry import ADDRESS as MLFLOW
 from geartrain.supply.signing import KEY, PRIVATE
+from geartrain.withdrawals import PLACES
 from pipelines.compiled import Compiled, Task, read_compiled
 from pipelines.lint import lint
-from pipelines.resources import KEYS, NOBODY, NODES, TABLE, VARIABLES, sized
+from pipelines.resources import KEYS, NOBODY, NODES, TABLE, TOMBSTONES, VARIABLES, sized
 from tests.deploy import traps
 from tests.deploy.conftest import RELEASED
 from tests.deploy.rendering import K8S, one, overlay
@@ -34,6 +36,25 @@ def leaves(compiled: Compiled) -> dict[str, Task]:
 
 def variables(task: Task) -> dict[str, str]:
     return {entry["name"]: entry["value"] for entry in task.container["env"]}
+
+
+def test_every_pod_heeds_what_was_withdrawn_since_its_image(prod: Compiled, compiled_pipeline: Compiled) -> None:
+    for compiled in (prod, compiled_pipeline):
+        for task in leaves(compiled).values():
+            (volume,) = task.platform["configMapAsVolume"]
+            assert (volume["configMapName"], volume["optional"]) == (TOMBSTONES, True)
+            image, mounted = variables(task)[PLACES].split(os.pathsep)
+            assert mounted == volume["mountPath"]
+    runtime = one(overlay("prod"), "TrainingRuntime", "geartrain-torch")["spec"]["template"]["spec"]["replicatedJobs"][
+        0
+    ]
+    pod = runtime["template"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"name": PLACES, "value": f"{image}:{mounted}"} in container["env"], "a training pod does as a step does"
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == mounted]
+    (source,) = [volume["configMap"] for volume in pod["volumes"] if volume["name"] == mount["name"]]
+    assert source == {"name": TOMBSTONES, "optional": True}
+    assert f"GEARTRAIN_WITHDRAWN={image}" in (K8S.parent / "Dockerfile").read_text()
 
 
 def test_every_task_has_its_row(compiled_pipeline: Compiled) -> None:
@@ -70,8 +91,9 @@ def test_a_launcher_holds_none_of_what_its_job_waits_for(compiled_pipeline: Comp
         return {entry["field"]: entry.get("applyToTask", False) for entry in entries}
 
     placed = {"RESOURCES", "KUBERNETES_TOLERATIONS", "KUBERNETES_NODE_SELECTOR"}
-    both = {**dict.fromkeys(placed, True), "ENV": True}
-    assert handed_on(prod, "policy") == {**dict.fromkeys(placed, False), "ENV": True}
+    own = {"ENV": True, "KUBERNETES_VOLUMES": True}
+    both = {**dict.fromkeys(placed, True), **own}
+    assert handed_on(prod, "policy") == {**dict.fromkeys(placed, False), **own}
     assert handed_on(compiled_pipeline, "policy") == both
     assert variables(leaves(prod)["policy"])["GEARTRAIN_LAUNCH_ONLY"] == "1"
     assert "GEARTRAIN_LAUNCH_ONLY" not in variables(leaves(compiled_pipeline)["policy"])

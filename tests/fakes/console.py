@@ -18,7 +18,7 @@ INPUTS = {
     "seed": {"parameterType": "NUMBER_INTEGER"},
     "threads": {"parameterType": "NUMBER_INTEGER"},
     "dataset_rev": {"parameterType": "STRING", "isOptional": True},
-    **{name: {"parameterType": "STRUCT", "defaultValue": {}, "isOptional": True} for name in JOBS.values()},
+    **{name: {"parameterType": "STRUCT", "defaultValue": {}, "isOptional": True} for name in ("data", *JOBS.values())},
 }
 
 

@@ -12,7 +12,7 @@ from geartrain.stages.stage import FOLDERS, ORDER
 
 ROOT = Path(__file__).parents[2]
 OBSERVERS = {
-    *("errors", "progress", "processes", "lineage", "metrics", "places", "sources", "reporting", "supply"),
+    *("errors", "progress", "processes", "lineage", "metrics", "places", "pointers", "sources", "reporting", "supply"),
     *("logs", "scrubbing", "withdrawals", "wording"),
 }
 """Parts that say what happened, or where, end processes or refuse to start, and cannot change what is computed."""

@@ -1,6 +1,7 @@
 """A withdrawn digest is refused, with what was made from it; records are never edited, and show if one was."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,22 @@ def test_a_workspace_inside_a_project_hears_of_the_projects_tombstones(
     write(tmp_path / "project" / withdrawals.FOLDER, A)
     monkeypatch.chdir(run)
     assert set(withdrawn()) == {A}
+
+
+def test_a_config_map_that_is_mounted_beside_the_images_tombstones_counts(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kubernetes mounts the files of a ConfigMap as links into a folder that it replaces as a whole; none is empty."""
+    image, mounted = tmp_path / "image", tmp_path / "mounted"
+    for place in (image, mounted):
+        place.mkdir()
+    monkeypatch.setenv(withdrawals.PLACES, f"{image}:{mounted}")
+    require_allowed({"raw": A})
+    write(folder, A)
+    (folder / "README.md").write_text("is in the folder, and so in the ConfigMap\n")
+    shutil.copytree(folder, mounted / "..2026_03_01")
+    (mounted / "..data").symlink_to("..2026_03_01")
+    for path in folder.iterdir():
+        (mounted / path.name).symlink_to(f"..data/{path.name}")
+    with pytest.raises(UserError, match="was withdrawn"):
+        require_allowed({"raw": A})

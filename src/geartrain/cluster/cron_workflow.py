@@ -5,6 +5,7 @@ brings only the command. The workflow waits for its run: `Forbid` counts workflo
 """
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ LABELS = {PART_OF_LABEL: PIPELINE, PIPELINE_LABEL: PIPELINE}
 MOUNT = "/etc/geartrain"
 TOKEN_FOLDER = "/var/run/secrets/kubeflow/pipelines"  # noqa: S105
 USER = 65532
-BESIDE = frozenset({"dataset_rev", *JOBS.values()})
+BESIDE = frozenset({"dataset_rev", "data", *JOBS.values()})
 """Parameters of a run that are no sections of its configuration."""
 LATE_SECONDS = 600
 """How late a missed start may still be made up for; a slot that is older is left out (argoproj/argo-workflows#6778)."""
@@ -52,10 +53,13 @@ def render(
     files = {"params.yaml": yaml.safe_dump(sections, allow_unicode=True)}
     if schedule.cluster is not None:
         files["cluster.yaml"] = schedule.cluster.read_text("utf-8")
+    if parameters.get("data"):
+        files["data.json"] = json.dumps(parameters["data"], indent=2, sort_keys=True) + "\n"
     files["training.yaml"] = package.path.read_text("utf-8")
     digest = hashlib.sha256("\0".join(files.values()).encode()).hexdigest()[:SHORT]
     name = f"geartrain-schedule-{schedule.name}-{digest}"
     options = [f"--cluster={MOUNT}/cluster.yaml"] if "cluster.yaml" in files else []
+    options += [f"--data=@{MOUNT}/data.json"] if "data.json" in files else []
     options += [f"--dataset-rev={schedule.dataset_rev}"] if schedule.dataset_rev else []
     content = {
         "apiVersion": "v1",

@@ -16,6 +16,7 @@ from typing import Any
 
 from geartrain import workspace
 from geartrain.cluster.patience import Clock, StoppedError
+from geartrain.cluster.pinned import bring, parse_pins, place, require_named
 from geartrain.cluster.section import Request, parse_section
 from geartrain.cluster.storage import Storage
 from geartrain.cluster.workers import Nodes, read_nodes, run_workers, torchrun
@@ -23,6 +24,7 @@ from geartrain.config import Config, parse_config
 from geartrain.engines import process_environment
 from geartrain.errors import EXIT_USER, GeartrainError, InfrastructureError, UserError
 from geartrain.places import MissingError, locate
+from geartrain.sources import named_files
 from geartrain.stages.stage import StageSpec, load_stage
 
 SOURCE = "the TrainJob's request"
@@ -73,8 +75,10 @@ def run_node(request: Request, storage: Storage, clock: Clock, say: Say, environ
             return
         inputs = {name: storage.bring(uri, _cache(environment)) for name, uri in sorted(request.inputs.items())}
         say(f"{request.stage}: node {nodes.rank} of {nodes.nodes} has its inputs")
+        pins = parse_pins(request.data)
+        copies = {key: bring(pin, storage, _cache(environment) / "pinned") for key, pin in pins.items()}
         output = home / "output" / spec.name
-        _train(request, config, inputs, output, home, nodes, clock, environment)
+        _train(request, config, inputs, copies, output, home, nodes, clock, environment)
         if nodes.rank == 0:
             uri = storage.publish(output, request.output)
             storage.write_note(request.result, {"stage": spec.name, "uri": uri})
@@ -112,7 +116,8 @@ def find_published(request: Request, storage: Storage) -> str:
     parameters = load_stage(request.stage).parameters(parse_config(request.record, source=SOURCE))
     # an URI may have got other contents meanwhile
     inputs = {name: storage.manifest(source).digest for name, source in request.inputs.items()}
-    given = {name: manifest.inputs.get(name) for name in inputs}  # files from outside lie where the pods run, not here
+    inputs |= {key: pin.sha256 for key, pin in parse_pins(request.data).items()}
+    given = {name: manifest.inputs.get(name) for name in inputs}  # other files lie where the pods run, not here
     if (manifest.stage, manifest.parameters, given) != (request.stage, parameters, inputs):
         raise UserError(f"{uri}: was made from other parameters or inputs than are asked for now")
     return uri
@@ -128,7 +133,9 @@ def check_request(request: Request, ranks: int, *, source: str) -> tuple[StageSp
     config = parse_config(request.record, source=source)
     if set(request.inputs) != set(spec.inputs):
         raise UserError(f"{source}: stage {spec.name} reads {sorted(spec.inputs)}, not {sorted(request.inputs)}")
-    for uri in (*request.inputs.values(), request.output, request.result):
+    pins = parse_pins(request.data)
+    require_named(pins, config)
+    for uri in (*request.inputs.values(), *(pin.uri for pin in pins.values()), request.output, request.result):
         locate(uri)  # hours later would be late
     if ranks > 1 and not spec.together:
         raise UserError(
@@ -168,6 +175,7 @@ def _train(
     request: Request,
     config: Config,
     inputs: Mapping[str, Path],
+    copies: Mapping[str, Path],
     output: Path,
     home: Path,
     nodes: Nodes,
@@ -177,6 +185,9 @@ def _train(
     # a folder for each node: they write at the same time, and in pods all have the same process id
     folder = home / "nodes" / str(nodes.rank)
     folder.mkdir(parents=True, exist_ok=True)
+    named, pins = {key: path for key, path, _ in named_files(config)}, parse_pins(request.data)
+    for key, copy in copies.items():
+        place(named[key], pins[key], copy, folder)
     workspace.prepare(folder, whole_record(request.record), made_from=SOURCE)
     given = [f"--input={name}={path}" for name, path in inputs.items()]
     command = torchrun(["stage", request.stage, "--dir", str(folder), "--quiet", "--output", str(output), *given])

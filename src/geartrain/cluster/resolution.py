@@ -4,18 +4,18 @@ Kubeflow's cache compares parameters and the name of an image, never bytes (kube
 found here go to every later step as parameters: same digests, same work.
 """
 
-import hashlib
-import json
 import re
+from collections.abc import Mapping
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
 
 from geartrain import withdrawals
 from geartrain.artifacts import code_digest, fingerprint, known_origins
+from geartrain.cluster.pinned import Pin, require_named
 from geartrain.config import Config
-from geartrain.config_file import missing_files, read_yaml
+from geartrain.config_file import missing_files
 from geartrain.errors import UserError
+from geartrain.pointers import identifier, pointer_of, read_import
 from geartrain.sources import content_digest, named_files
 
 SHA256 = "sha256:"
@@ -24,7 +24,7 @@ SHORTEST_REVISION = 7
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def dataset_digest(config: Config, dataset_rev: str) -> str:
+def dataset_digest(config: Config, dataset_rev: str, pins: Mapping[str, Pin] | None = None) -> str:
     """Return the digest of every file from outside that the settings name, `sha256:…`; checked against a revision.
 
     With `twophase` and a tiny model nothing is from outside: then it is the digest of nothing, always the same.
@@ -32,34 +32,32 @@ def dataset_digest(config: Config, dataset_rev: str) -> str:
     Args:
         config: the settings; paths are as seen from the working directory (in the image: /app).
         dataset_rev: "" takes what is there; "sha256:…" demands that digest; anything else is a revision (a tag or a
-            commit) of the DVC import that `environment.source` has to be. Every import is held to its `.dvc` file.
+            commit) of `environment.source`: of its pin, or of the DVC import that it has to be. Every import is held to
+            its `.dvc` file.
+        pins: what the run was pinned to, by key; these files need not be here.
 
     Raises:
         UserError: a file is missing, is withdrawn, or is not of that revision.
     """
-    missing = missing_files(config)
+    pins = pins or {}
+    require_named(pins, config)
+    missing = missing_files(config, but=pins)
     if missing:
         raise UserError("\n".join(["what the settings name is not in this image (or workspace):", *missing]))
-    places = {key: path for key, path, _ in named_files(config)}
-    found = {key: content_digest(path) for key, path in places.items()}
+    places = {key: path for key, path, _ in named_files(config) if key not in pins}
+    found = {key: content_digest(path) for key, path in places.items()} | {key: p.sha256 for key, p in pins.items()}
     withdrawals.require_allowed(found, {key: known_origins(path) for key, path in places.items()})
     digest = SHA256 + fingerprint(found)
-    imports = {key: _check_import(path) for key, path in places.items() if _pointer(path).is_file()}
-    source = config.environment.source if "environment.source" in found else None
-    if source is not None and "environment.source" in imports:
-        if dataset_rev and not dataset_rev.startswith(SHA256):
-            _check_revision(dataset_rev, _pointer(source), imports["environment.source"])
-    elif dataset_rev and not dataset_rev.startswith(SHA256):
-        raise UserError(
-            f"dataset_rev {dataset_rev!r}: the data is no DVC import (no .dvc file beside "
-            f"{source or 'anything: nothing is read from outside'}), so no revision of it is known. "
-            f"Leave dataset_rev out, or give {digest}."
-        )
-    if dataset_rev.startswith(SHA256) and dataset_rev != digest:
-        raise UserError(
-            f"dataset_rev {dataset_rev}: what is here is {digest} ({', '.join(sorted(found)) or 'nothing'}). "
-            "Put the right files into the image, or ask for these."
-        )
+    known = {key: _check_import(path) for key, path in places.items() if pointer_of(path).is_file()}
+    known |= {key: pin.revisions for key, pin in pins.items()}
+    if dataset_rev.startswith(SHA256):
+        if dataset_rev != digest:
+            raise UserError(
+                f"dataset_rev {dataset_rev}: what is here is {digest} ({', '.join(sorted(found)) or 'nothing'}). "
+                "Put the right files into the image, or ask for these."
+            )
+    elif dataset_rev:
+        _check_revision(dataset_rev, config, known.get("environment.source"), digest)
     return digest
 
 
@@ -76,52 +74,26 @@ def image_digest(image: str) -> str:
     return f"content:{fingerprint([code_digest(), packages])}"
 
 
-def _pointer(path: Path) -> Path:
-    return path.with_name(f"{path.name}.dvc")
-
-
 def _check_import(path: Path) -> list[str]:
     """Return the revisions that name an import, tag and commit. Raises UserError: what is here is another version."""
-    pointer = _pointer(path)
-    md5, revisions = _read_import(pointer)
-    here = _identifier(path)
-    if here != md5:
-        raise UserError(f"{path}: md5 {here} is not that of {pointer.name} ({md5}). Run `dvc pull`.")
-    return revisions
+    pointer = pointer_of(path)
+    about, here = read_import(pointer), identifier(path)
+    if here != about.md5:
+        raise UserError(f"{path}: md5 {here} is not that of {pointer.name} ({about.md5}). Run `dvc pull`.")
+    return about.revisions
 
 
-def _identifier(path: Path) -> str:
-    """Return DVC's name for what lies at a path: a file's md5; of a folder that of the list of its files and `.dir`."""
-    if path.is_file():
-        with path.open("rb") as file:
-            return str(hashlib.file_digest(file, _md5).hexdigest())
-    inside = {one.relative_to(path).as_posix(): one for one in path.rglob("*") if one.is_file()}
-    listed = [{"md5": _identifier(inside[name]), "relpath": name} for name in sorted(inside)]
-    return f"{_md5(json.dumps(listed, sort_keys=True).encode()).hexdigest()}.dir"
-
-
-def _md5(data: bytes = b"") -> Any:
-    return hashlib.md5(data, usedforsecurity=False)
-
-
-def _read_import(pointer: Path) -> tuple[str, list[str]]:
-    """Return (md5, revisions) of a `.dvc` file. Raises UserError: it is no import of one file or folder."""
-    record = read_yaml(pointer.read_text(encoding="utf-8"), source=str(pointer))
-    try:
-        (dependency,), (output,) = record["deps"], record["outs"]
-        repo = dependency["repo"]
-        revisions = [str(repo[key]) for key in ("rev", "rev_lock") if key in repo]
-        return str(output["md5"]), revisions
-    except (KeyError, TypeError, ValueError) as error:
+def _check_revision(revision: str, config: Config, known: list[str] | None, digest: str) -> None:
+    source = config.environment.source if config.environment.name == "analyst" else None
+    if known is None:
         raise UserError(
-            f"{pointer}: no import of one file or folder (`dvc import REPO PATH --rev TAG` makes one)"
-        ) from error
-
-
-def _check_revision(revision: str, pointer: Path, known: list[str]) -> None:
+            f"dataset_rev {revision!r}: the data is no DVC import (no .dvc file beside "
+            f"{source or 'anything: nothing is read from outside'}) and not pinned (`geartrain submit --data "
+            f"environment.source=NAME@REV`), so no revision of it is known. Leave dataset_rev out, or give {digest}."
+        )
     short = len(revision) >= SHORTEST_REVISION and any(name.startswith(revision) for name in known)
     if revision not in known and not short:
         raise UserError(
-            f"dataset_rev {revision!r}: {pointer.name} imports {' = '.join(known) or 'no revision'}. "
-            f"`dvc update --rev {revision} {pointer.name}`, then build the image anew."
+            f"dataset_rev {revision!r}: {source} is {' = '.join(known) or 'of no revision'}. Where it is an import, "
+            f"`dvc update --rev {revision} {source}.dvc`, then build the image anew; where it is pinned, pin the other."
         )

@@ -21,6 +21,8 @@ KEYS: Mapping[str, type] = {
     "params": str,
     "settings": list,
     "dataset_rev": str,
+    "data": list,
+    "data_from": str,
     "cluster": str,
     "enabled": bool,
 }
@@ -43,6 +45,10 @@ class Schedule:
     """`section.key=value`, as `geartrain run --set` takes them."""
     dataset_rev: str | None = None
     """Git revision of the data, where the pipeline takes one."""
+    data: tuple[str, ...] = ()
+    """`KEY=NAME@REV`, as `geartrain submit --data` takes them; what they mean is asked at each `plan` and `apply`."""
+    data_from: str | None = None
+    """Project of `data`; None is the one that the schedule lies in."""
     cluster: Path | None = None
     """File that describes the training job, as seen from the schedule's folder; None trains in the step's own pod."""
     enabled: bool = True
@@ -91,6 +97,8 @@ def read_schedule(path: Path) -> Schedule:
         profile=profile,
         settings=tuple(str(setting) for setting in record.get("settings", ())),
         dataset_rev=record.get("dataset_rev"),
+        data=tuple(str(entry) for entry in record.get("data", ())),
+        data_from=record.get("data_from"),
         cluster=path.parent / record["cluster"] if "cluster" in record else None,
         enabled=record.get("enabled", True),
     )

@@ -115,6 +115,8 @@ class Request(Section):
     """Of the configuration: `seed`, `threads` and the sections that the stage reads."""
     inputs: dict[str, str]
     """Name -> URI of an artifact."""
+    data: dict[str, Any] = Field(default_factory=dict)
+    """Key of the configuration -> `pinned.Pin`, of what the stage reads from outside."""
     output: str
     """URI below which the artifact is published, as `<output>/<digest>`."""
     result: str

@@ -17,6 +17,7 @@ from geartrain.cluster.launcher import SUBMITTED, Outcome, Watch, launch
 from geartrain.cluster.node import check_request, find_published, published
 from geartrain.cluster.owner import find_owner
 from geartrain.cluster.patience import Clock, StoppedError, until_terminated
+from geartrain.cluster.pinned import parse_pins
 from geartrain.cluster.section import GPU, ClusterSection, LoneSection, Request, parse_section
 from geartrain.cluster.storage import Storage
 from geartrain.cluster.trainjob import Owner, Placement, Resources, TrainingJob
@@ -39,6 +40,7 @@ def run_as_job(
     record: Mapping[str, Any],
     inputs: Mapping[str, str],
     output: str,
+    data: Mapping[str, Any] | None = None,
     cluster: Mapping[str, Any],
     run_id: str,
     attempt: int,
@@ -53,6 +55,7 @@ def run_as_job(
         stage: its name, such as "policy".
         record: of the configuration: `seed`, `threads` and the sections that the stage reads.
         inputs: name -> URI of an artifact, such as `s3://bucket/key` or a path that step and pods share.
+        data: what the run is pinned to; `pinned.Pin` by key.
         output: URI prefix; the artifact becomes `<output>/<run>/<digest>`.
         cluster: what the job asks for; see `section.ClusterSection`.
         run_id: of the KFP run; jobs of one run and stage are adopted by one another's launchers.
@@ -68,7 +71,7 @@ def run_as_job(
     source = f"cluster settings of stage {stage}"
     kind = ClusterSection if load_stage(stage).together else LoneSection
     section = parse_section(kind, cluster, source=source)
-    request = make_request(stage, record, inputs, output, run_id)
+    request = make_request(stage, record, inputs, output, run_id, data)
     _, config = check_request(request, section.nodes * section.processes_per_node, source=f"stage {stage}")
     try:
         with until_terminated() as clock:
@@ -77,19 +80,29 @@ def run_as_job(
         raise InfrastructureError(f"stage {stage}: stopped by SIGTERM; the next launcher goes on from here") from error
 
 
-def make_request(stage: str, record: Mapping[str, Any], inputs: Mapping[str, str], output: str, run_id: str) -> Request:
+def make_request(
+    stage: str,
+    record: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    output: str,
+    run_id: str,
+    data: Mapping[str, Any] | None = None,
+) -> Request:
     """Return what the pods are told: a pure function of its arguments, so that a repeated step tells them the same.
 
     Raises:
-        UserError: an URI is of a scheme that is not read or written.
+        UserError: an URI is of a scheme that is not read or written, or a pin is none.
     """
     sources = {name: locate(uri).uri for name, uri in inputs.items()}
     prefix = f"{locate(output).uri}/{naming.label_value(run_id)}"
-    key = fingerprint([stage, dict(record), sources])[:16]
+    reads = load_stage(stage).files
+    pins = {key: pin.model_dump() for key, pin in parse_pins(data or {}).items() if key in reads}
+    key = fingerprint([stage, dict(record), sources, *([pins] if pins else [])])[:16]
     return Request(
         stage=stage,
         record=dict(record),
         inputs=sources,
+        data=pins,
         output=prefix,
         result=f"{prefix}/{stage}-{key}.json",
     )

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from geartrain import logs, preemption
 from geartrain.artifacts import read_manifest, write_json
+from geartrain.cluster.pinned import furnished, parse_pins
 from geartrain.config import parse_config
 from geartrain.errors import EXIT_INFRASTRUCTURE, GeartrainError, UserError
 from geartrain.lineage.origin import IMAGE, RUN_ID
@@ -31,6 +32,7 @@ GPU = "nvidia.com/gpu"
 DEVICES = frozenset({"gpus", "processes_per_node"})
 """Settings that have to agree, so both are the run's or both the task's."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+NOTHING: Mapping[str, Any] = {}
 Launch = Callable[..., Mapping[str, Any]]
 """`stage_job.run_as_job`."""
 
@@ -63,13 +65,14 @@ def run_or_launch(
     metrics: Numbers,
     marks: Mapping[str, str],
     *,
+    data: Mapping[str, Any] = NOTHING,
     cluster: Mapping[str, Any],
     task_config: Any,
 ) -> None:
     """Run a stage in this process, or where `cluster` describes one, as a training job.
 
     Args:
-        run, record, inputs, output, metrics, marks: as of `run_step`.
+        run, record, inputs, output, metrics, marks, data: as of `run_step`.
         cluster, task_config: as of `launch_step`; an empty `cluster` describes none.
 
     Raises:
@@ -79,10 +82,11 @@ def run_or_launch(
     if cluster:
         from geartrain.cluster.stage_job import run_as_job  # loads the client of Kubernetes
 
-        launch_step(run_as_job, name, record, inputs, output, metrics, marks, cluster=cluster, task_config=task_config)
+        told = {"data": data, "cluster": cluster, "task_config": task_config}
+        launch_step(run_as_job, name, record, inputs, output, metrics, marks, **told)
         return
     require_room(name)
-    run_step(run, record, inputs, output, metrics, marks)
+    run_step(run, record, inputs, output, metrics, marks, data=data)
 
 
 def run_step(
@@ -92,6 +96,8 @@ def run_step(
     output: Artifact,
     metrics: Numbers,
     marks: Mapping[str, str],
+    *,
+    data: Mapping[str, Any] = NOTHING,
 ) -> Metrics:
     """Run a stage in this process, and show what it made.
 
@@ -102,6 +108,7 @@ def run_step(
         output: the artifact that it writes.
         metrics: takes its numbers.
         marks: what the output is made from (`dataset_digest`, `image_digest` …), for the output's metadata.
+        data: what the run is pinned to (`pinned.Pin` by key of the configuration); the stage reads its own copy.
 
     Raises:
         SystemExit: it failed on purpose; the code says whether a retry may help.
@@ -111,8 +118,11 @@ def run_step(
         if "image_digest" in marks:
             os.environ[IMAGE] = marks["image_digest"]  # for lineage; a step is a process of its own
         config = parse_config(record, source=f"task {name}")
-        numbers = run(config, {key: Path(item.path) for key, item in inputs.items()}, {name: Path(output.path)})
-        manifest = read_manifest(Path(output.path))
+        read = {key: Path(item.path).absolute() for key, item in inputs.items()}
+        made = Path(output.path).absolute()
+        with furnished(config, run.spec.files, parse_pins(data)):  # type: ignore[attr-defined]
+            numbers = run(config, read, {name: made})
+        manifest = read_manifest(made)
     output.metadata.update({**marks, "digest": manifest.digest, "code": manifest.code})
     _show(numbers, metrics)
     return numbers
@@ -127,6 +137,7 @@ def launch_step(
     metrics: Numbers,
     marks: Mapping[str, str],
     *,
+    data: Mapping[str, Any] = NOTHING,
     cluster: Mapping[str, Any],
     task_config: Any = None,
 ) -> None:
@@ -135,7 +146,7 @@ def launch_step(
     Args:
         launch: `geartrain.cluster.stage_job.run_as_job`.
         stage: name of the stage.
-        record, inputs, output, metrics, marks: as of `run_step`.
+        record, inputs, output, metrics, marks, data: as of `run_step`.
         cluster: size and place of the job.
         task_config: what the pipeline set on the task (Kubeflow's TaskConfig); `cluster` overrides it.
 
@@ -153,6 +164,7 @@ def launch_step(
                 stage=stage,
                 record=record,
                 inputs={name: item.uri for name, item in inputs.items()},
+                data=data,
                 output=output.uri,
                 cluster=with_task_config(cluster, task_config),
                 run_id=run_id,

@@ -8,7 +8,7 @@ model (signature, provenance, SBOM), which is no part of its digest and may be r
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,47 @@ class Storage:
         text = json.dumps(note, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
         self._patience.run(lambda: locate(uri).write(text.encode()))
 
+    def read(self, place: Place, *, gone: str) -> bytes:
+        """Return the bytes of a small file. Raises UserError: it is not there; `gone` says what to do."""
+        try:
+            return self._patience.run(place.read)
+        except MissingError as error:
+            raise MissingError(f"{error}. {gone}") from error
+
+    def is_there(self, place: Place) -> bool:
+        """Tell whether a file is there."""
+        return self._patience.run(place.find) is not None
+
+    def fetch_file(self, place: Place, path: Path, matches: Callable[[Path], bool], *, wrong: str, gone: str) -> None:
+        """Copy a file to `path`, which appears whole and right or not at all; what was fetched before is used.
+
+        Args:
+            place: where it lies.
+            path: where to put it; if it is right already, nothing is done.
+            matches: tells whether a file is the right one.
+            wrong: what to say of one that is not.
+            gone: what to do if there is none.
+
+        Raises:
+            UserError: there is none, or it is another.
+        """
+        part = path.with_name(f".{path.name}.part")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and matches(path):
+            return
+        for _ in range(2):  # what was left of an older file, or of a broken disk, is not worth a failure
+            self._patience.run(lambda: _append(place, part, gone))
+            if matches(part):
+                part.replace(path)
+                return
+            part.unlink()
+        raise UserError(wrong)
+
+    def _fetch_file(self, place: Place, path: Path, digest: str) -> None:
+        wrong = f"{place.uri}: does not match its {MANIFEST}: it was changed. Run its stage again."
+        gone = f"It is in the {MANIFEST}. Run its stage again."
+        self.fetch_file(place, path, lambda found: artifacts.file_sha256(found) == digest, wrong=wrong, gone=gone)
+
     def _manifest(self, place: Place) -> tuple[Manifest, str]:
         try:
             text = self._patience.run((place / MANIFEST).read).decode("utf-8", errors="replace")
@@ -150,19 +191,6 @@ class Storage:
                 f"{place.uri}: no {MANIFEST}, so this is not a finished artifact, or nobody may list it"
             ) from error
         return _parse(text, place), text
-
-    def _fetch_file(self, place: Place, path: Path, digest: str) -> None:
-        part = path.with_name(f".{path.name}.part")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file() and artifacts.file_sha256(path) == digest:
-            return
-        for _ in range(2):  # what was left of an older file, or of a broken disk, is not worth a failure
-            self._patience.run(lambda: _append(place, part))
-            if artifacts.file_sha256(part) == digest:
-                part.replace(path)
-                return
-            part.unlink()
-        raise UserError(f"{place.uri}: does not match its {MANIFEST}: it was changed. Run its stage again.")
 
     def _fetch_attestations(self, place: Place, folder: Path, manifest: Manifest) -> None:
         """Bring what is said of a promoted model: as it is there now, since a model may be signed anew."""
@@ -209,12 +237,12 @@ def _parse(text: str, place: Place) -> Manifest:
     return manifest
 
 
-def _append(place: Place, part: Path) -> None:
+def _append(place: Place, part: Path, gone: str) -> None:
     """Fetch what is not there yet."""
     with part.open("ab") as file:
         found = place.find()
         if found is None:
-            raise UserError(f"{place.uri}: is in the {MANIFEST}, but not there. Run its stage again.")
+            raise MissingError(f"{place.uri}: is not there. {gone}")
         if file.tell() > found.size:
             file.truncate(0)
         for block in place.read_blocks(file.tell(), found.size):

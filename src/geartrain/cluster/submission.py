@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from geartrain.cluster.jobs import read_jobs, require_jobs
 from geartrain.cluster.package import SHORT, Package, arguments, canonical, differences
+from geartrain.cluster.pinned import Pin
 from geartrain.cluster.records import Run, Version
 from geartrain.config import Config
 
@@ -40,7 +41,11 @@ class Server(Protocol):
 
 
 def run_parameters(
-    package: Package, config: Config, dataset_rev: str | None, cluster: Path | None = None
+    package: Package,
+    config: Config,
+    dataset_rev: str | None,
+    cluster: Path | None = None,
+    data: Mapping[str, Pin] | None = None,
 ) -> dict[str, Any]:
     """Return the parameters of a run: the sections of a checked configuration, and what is no part of one.
 
@@ -49,6 +54,7 @@ def run_parameters(
         config: the run's configuration.
         dataset_rev: revision of the data; None leaves it to the pipeline.
         cluster: file that describes the training jobs; None leaves them to the pipeline.
+        data: what the run is pinned to, by key (`pinning.pin`); without, its steps read what their image holds.
 
     Raises:
         UserError: the compiled pipeline takes other parameters, the file is wrong, or a job that has to be described
@@ -56,8 +62,9 @@ def run_parameters(
     """
     revision = {} if dataset_rev is None else {"dataset_rev": dataset_rev}
     jobs = {} if cluster is None else read_jobs(cluster)
+    pins = {"data": {key: pin.model_dump() for key, pin in data.items()}} if data else {}
     require_jobs(package.launching, {**package.defaults, **jobs}, source=str(package.path))
-    return arguments(package, config.model_dump(mode="json", exclude_none=True), {**revision, **jobs})
+    return arguments(package, config.model_dump(mode="json", exclude_none=True), {**revision, **jobs, **pins})
 
 
 def changes(package: Package, parameters: Mapping[str, Any]) -> list[str]:

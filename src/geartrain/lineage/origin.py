@@ -11,7 +11,6 @@ All of it is read from the environment and from git, once a process; what is not
 
 import os
 import platform
-import re
 import subprocess
 import uuid
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.artifacts import checkout, code_digest
+from geartrain.places import web_address
 
 RUN_ID = "GEARTRAIN_RUN_ID"
 """Variable with Kubeflow's run id. A parameter would be part of the cache key, and no run would hit another's cache."""
@@ -32,7 +32,6 @@ DIRTY = "-dirty"
 """End of an image's commit where it was built from changed sources (k8s/images/build)."""
 LOCAL = "local://geartrain"
 """Namespace of jobs outside of a cluster."""
-_WEB = re.compile(r"(?:https?://|ssh://)?(?:[^@/]*@)?([A-Za-z0-9.-]+(?::\d+)?)[:/](.+?)(?:\.git)?/?")
 
 
 def job_namespace(environment: Mapping[str, str]) -> str:
@@ -110,12 +109,6 @@ def source_location(environment: Mapping[str, str]) -> dict[str, str] | None:
     commit, _ = _commit(environment)
     repository = web_address(environment.get("GEARTRAIN_GIT_REPOSITORY") or _git().get("remote", ""))
     return {"repository": repository, "commit": commit} if commit and repository else None
-
-
-def web_address(remote: str) -> str:
-    """Return the https address of a git remote; "" for a path of this machine."""
-    match = _WEB.fullmatch(remote)
-    return f"https://{match[1]}/{match[2]}" if match and "." in match[1] and not remote.startswith((".", "/")) else ""
 
 
 def _commit(environment: Mapping[str, str]) -> tuple[str, bool | None]:

@@ -5,8 +5,7 @@ A revision is what git calls so: a tag, a branch or a commit of the project whos
 
 import re
 import shutil
-import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from geartrain import artifacts
 from geartrain.artifacts import MANIFEST, origins
 from geartrain.errors import UserError
 from geartrain.sources import content_digest
-from geartrain.versions import dvc_command
+from geartrain.versions import dvc_command, git_command
+from geartrain.versions.state import commit_of
 from geartrain.versions.tracked import find_path, list_tracked
 from geartrain.withdrawals import withdrawn
 
@@ -41,7 +41,7 @@ class Version:
 
     path: str
     commit: str
-    """Full hash; "" where the project is no git repository."""
+    """Full hash; "" where the project is no git repository, or no commit says so yet."""
     md5: str
     """DVC's identifier; of a folder it ends with `.dir`."""
     uri: str
@@ -81,6 +81,9 @@ def resolve(source: Source, *, folder: Path) -> Version:
         UserError: there is no such project, revision or name, or it has no remote.
         InfrastructureError: a host does not answer.
     """
+    commit = _commit(source)
+    if source.revision and commit:
+        source = replace(source, revision=commit)  # a tag that moves meanwhile means one thing here
     path, listed = _find(source, folder)
     options = _revision(source)
     uri = dvc_command.call(["get", "--show-url", *options, "--", source.project, path], folder=folder)
@@ -88,7 +91,7 @@ def resolve(source: Source, *, folder: Path) -> Version:
     if match is None:
         raise UserError(f"{source}: {uri} is no object by content. Use a remote without version_aware.")
     inside = {name.removeprefix(f"{path}/"): md5 for name, md5 in listed.items() if name.startswith(f"{path}/")}
-    return Version(path, _commit(source), match[1] + match[2], uri, dict(sorted(inside.items())))
+    return Version(path, commit or _commit_of(path, source), match[1] + match[2], uri, dict(sorted(inside.items())))
 
 
 def get(source: Source, target: Path, *, folder: Path) -> Fetched:
@@ -116,6 +119,13 @@ def get(source: Source, target: Path, *, folder: Path) -> Fetched:
     return Fetched(target, digest, sealed, str(stones[bad[0]]) if bad else "")
 
 
+def remote_of(source: Source) -> str:
+    """Return the git URL of a project: of a folder its `origin`; "" if it has none."""
+    if not _is_here(source):
+        return source.project
+    return git_command.ask("config", "--get", "remote.origin.url", folder=Path(source.project)) or ""
+
+
 def _find(source: Source, folder: Path) -> tuple[str, dict[str, str]]:
     """Return the path that is meant, and path -> md5 of all files that DVC tracks at the revision."""
     options = ["list", "--recursive", "--dvc-only", *_revision(source)]
@@ -136,13 +146,30 @@ def _revision(source: Source) -> list[str]:
 
 
 def _commit(source: Source) -> str:
-    """Return the full hash of a revision, of the project as it stands without one; "" outside git."""
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)  # noqa: S603, S607
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    if Path(source.project).exists():
-        return git("-C", source.project, "rev-parse", "--verify", "--quiet", f"{source.revision or 'HEAD'}^{{commit}}")
-    listed = git("ls-remote", "--", source.project, source.revision or "HEAD", f"{source.revision}^{{}}").splitlines()
+    """Return the full hash that a revision means, or the newest of another project; "" if git cannot say."""
+    if _is_here(source):
+        if not source.revision:
+            return ""
+        return _commit_at(source.project, source.revision)
+    names = [source.revision or "HEAD", f"{source.revision}^{{}}"]
+    listed = (git_command.ask("ls-remote", "--", source.project, *names) or "").splitlines()
     return listed[-1].split()[0] if listed else source.revision
+
+
+def _commit_at(project: str, revision: str) -> str:
+    asked = ["rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"]
+    return git_command.ask(*asked, folder=Path(project)) or ""
+
+
+def _commit_of(path: str, source: Source) -> str:
+    """Return the commit that a project stands at, if that says of a path what lies there now; "" if none does."""
+    if not _is_here(source):
+        return ""
+    tracked = next((item for item in list_tracked(Path(source.project)) if item.path == path), None)
+    if tracked is None or not commit_of(Path(source.project), tracked.pointer):
+        return ""
+    return _commit_at(source.project, "HEAD")
+
+
+def _is_here(source: Source) -> bool:
+    return Path(source.project).exists()

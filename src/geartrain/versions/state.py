@@ -1,6 +1,5 @@
 """What is where, and in which version: workspace, cache, remote."""
 
-import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from geartrain.artifacts import origins, read_manifest
 from geartrain.errors import InfrastructureError, UserError
 from geartrain.sources import content_digest
 from geartrain.stages.stage import FOLDERS
-from geartrain.versions import dvc_command
+from geartrain.versions import dvc_command, git_command
 from geartrain.versions.tracked import LOCK, Tracked, list_tracked
 from geartrain.withdrawals import Tombstone, withdrawn
 
@@ -74,14 +73,13 @@ def read_states(folder: Path, *, remote: bool = True) -> tuple[list[State], list
 def commit_of(folder: Path, name: str) -> str:
     """Return tag or short hash of the commit that holds a file as it is here; "" if none does."""
 
-    def git(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    def git(*arguments: str) -> str | None:
+        return git_command.ask(*arguments, folder=folder)
 
-    if git("ls-files", "--error-unmatch", name).returncode or git("diff", "--quiet", "HEAD", "--", name).returncode:
+    if git("ls-files", "--error-unmatch", name) is None or git("diff", "--quiet", "HEAD", "--", name) is None:
         return ""
-    commit = git("log", "-1", "--format=%h", "--", name).stdout.strip()
-    tags = git("tag", "--points-at", commit).stdout.split() if commit else []
+    commit = git("log", "-1", "--format=%h", "--", name) or ""
+    tags = (git("tag", "--points-at", commit) or "").split() if commit else []
     return tags[0] if tags else commit
 
 

@@ -28,7 +28,7 @@ SECTIONS = {
 }
 
 
-@stage(inputs=INPUTS[NAME], sections=SECTIONS[NAME])
+@stage(inputs=INPUTS[NAME], sections=SECTIONS[NAME], files=("environment.source",) if NAME == "tasks" else ())
 def run(job):
     trouble, _, kind = os.environ.get("TOY_TROUBLE", "").partition(":")
     if trouble == NAME:

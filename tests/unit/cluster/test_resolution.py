@@ -86,7 +86,7 @@ def test_a_revision_of_an_import_is_checked(revision: str, config: Config) -> No
 @pytest.mark.parametrize("revision", ["v4", COMMIT[:4], "main"])
 def test_another_revision_is_refused(revision: str, config: Config) -> None:
     imported()
-    with pytest.raises(UserError, match=f"imports v3 = {COMMIT}"):
+    with pytest.raises(UserError, match=rf"raw\.json is v3 = {COMMIT}"):
         dataset_digest(config, revision)
 
 

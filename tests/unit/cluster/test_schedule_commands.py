@@ -1,5 +1,6 @@
 """`geartrain schedule …` as a person meets it, against the HTTP fake: output, exit codes, what was sent."""
 
+import json
 import re
 from pathlib import Path
 
@@ -133,7 +134,9 @@ def test_argo_gets_the_same_schedule_with_all_that_it_needs(monkeypatch):
     monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
     four = yaml.safe_dump({"image": IMAGE, "nodes": 4, "critic": {"cpu": "8"}})
     Path("four.yaml").write_text(four)
-    write_schedule("0 30 2 * * MON-FRI", dataset_rev="v3", cluster="../four.yaml")
+    pin = {"path": "raw.json", "revision": "v3", "md5": "1" * 32, "uri": "s3://team/11/1", "sha256": "2" * 64}
+    Path("pins.json").write_text(json.dumps({"environment.source": pin}))
+    write_schedule("0 30 2 * * MON-FRI", dataset_rev="v3", cluster="../four.yaml", data=["@pins.json"])
     text = schedule("render", "--argo", "--image", DIGEST)
     assert text == schedule("render", "--argo", "--image", DIGEST, "nightly")
     files, workflow = yaml.safe_load_all(text)
@@ -149,7 +152,9 @@ def test_argo_gets_the_same_schedule_with_all_that_it_needs(monkeypatch):
     assert (spec["startingDeadlineSeconds"], spec["suspend"], "schedule" in spec) == (600, False, False)
     container = spec["workflowSpec"]["templates"][0]["container"]
     assert container["command"] == ["geartrain", "submit"]
-    assert container["args"][-2:] == ["--cluster=/etc/geartrain/cluster.yaml", "--dataset-rev=v3"]
+    given = ["--cluster=/etc/geartrain/cluster.yaml", "--data=@/etc/geartrain/data.json", "--dataset-rev=v3"]
+    assert container["args"][-3:] == given
+    assert json.loads(files["data"]["data.json"])["environment.source"].items() >= pin.items()
     assert container["securityContext"]["readOnlyRootFilesystem"]
     volume = spec["workflowSpec"]["volumes"][0]
     assert volume["configMap"]["name"] == files["metadata"]["name"]
@@ -160,6 +165,7 @@ def test_argo_gets_the_same_schedule_with_all_that_it_needs(monkeypatch):
     arguments = [part.replace("/etc/geartrain", "files") for part in container["args"]]
     shown = geartrain("submit", "--dry-run", *arguments)
     wanted = {"policy.iterations: 2 (default 30)", "cluster.nodes: 4 (default: none)"}
+    assert "data.environment.source: " in shown
     assert wanted | {'critic_cluster.cpu: "8" (default: none)'} <= set(shown.splitlines())
 
 

@@ -147,6 +147,7 @@ def test_a_launched_stage_s_output_stays_where_the_job_put_it(
         "record": {"seed": 3},
         "inputs": {"tasks": "s3://bucket/run/tasks"},
         "output": "s3://bucket/run/policy",
+        "data": {},
         "cluster": {"nodes": 2, "cpu": "64", "memory": "900Gi", "gpus": 8, "processes_per_node": 8},
         "run_id": "run-1",
         "attempt": 1,
