@@ -154,6 +154,9 @@ class PreferencesSection(Section):
     known_from: AwareDatetime = datetime(2000, 1, 1, tzinfo=UTC)
     """Time at which the rollouts count as known; features are as of it, and an iteration of the policy is an hour. A
     result holds no time of the wall: a scheduled run gives the time that it was scheduled for."""
+    history: Path | None = None
+    """Folder with what earlier runs have learned of tasks (`geartrain features keep`), as far as it was known before
+    `known_from`; None begins anew, with the collected rollouts alone."""
 
 
 class RewardModelSection(Section):

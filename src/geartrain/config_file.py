@@ -90,6 +90,7 @@ def _is(path: Path, what: str) -> bool:
     try:
         if what == "file":
             return path.is_file()
-        return (path / "config.json").is_file() if what.startswith("folder") else path.exists()
+        inside = {"folder of an encoder": "config.json", "folder of feature tables": "task_history.parquet"}
+        return (path / inside[what]).is_file() if what in inside else path.exists()
     except OSError:  # a name that no file can have
         return False

@@ -5,6 +5,7 @@ Feast is loaded by the command that needs it; it takes a second or two.
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +44,28 @@ def apply(directory: Workspace = Path(), settings: Settings = None) -> None:
     """
     with _open(directory, settings) as store:
         print("\n".join(store.apply()))
+
+
+@app.command()
+def keep(
+    workspaces: Annotated[
+        list[Path] | None, typer.Argument(help="Finished runs; default: this one.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write; what it holds already stays.")] = Path("data/history"),
+) -> None:
+    """Keep what runs have learned of tasks, for the next one: put their feature tables together in a folder.
+
+    Give each run its own preferences.known_from: the next knows what was known
+    before its own. A folder that holds what was made from withdrawn data is
+    refused; write another without that run.
+
+    \b
+    geartrain features keep
+    geartrain run --set preferences.history=data/history --set preferences.known_from=2026-12-01T02:00:00Z
+    """
+    counts = _keep(workspaces or [Path()], out)
+    print("\n".join(f"{name:<20}{count:>8} rows" for name, count in counts.items() if count))
+    print(f"{out}: what the next run may know, by --set preferences.history={out}")
 
 
 @app.command()
@@ -121,6 +144,34 @@ def _open(directory: Path, settings: Path | None) -> "Store":
         raise UserError(f"{FOLDERS['preferences']}: no features yet. `geartrain run --until preferences` makes them.")
     gather(sources, _home() / "tables")
     return open_store(_home(), settings)
+
+
+def _keep(workspaces: Sequence[Path], out: Path) -> dict[str, int]:
+    """Put the tables of finished runs together with what `out` holds, as an artifact that knows its origins."""
+    from geartrain import artifacts, withdrawals
+    from geartrain.features.earlier import KEPT, keep
+    from geartrain.features.tables import FOLDER
+    from geartrain.stages.stage import FOLDERS
+
+    made = [workspace / FOLDERS[stage] for workspace in workspaces for stage in ("preferences", "policy")]
+    sealed = {folder: artifacts.verify(folder) for folder in made}
+    inputs = {f"{one.stage}-{one.digest[:8]}": one.digest for one in sealed.values()}
+    ancestors = {digest: name for one in sealed.values() for digest, name in artifacts.origins(one).items()}
+    sources = [folder / FOLDER for folder in made]
+    if out.exists():
+        before = artifacts.verify(out)
+        if before.stage != KEPT:
+            raise UserError(f"{out}: holds {before.stage}, no tables that were kept. Give another --out.")
+        inputs, ancestors = {**before.inputs, **inputs}, {**before.ancestors, **ancestors}
+        sources.insert(0, out)
+    withdrawals.require_allowed(inputs, {"what is kept": ancestors})
+    staged = _home() / "kept"
+    shutil.rmtree(staged, ignore_errors=True)
+    counts = keep(sources, staged)
+    artifacts.write_manifest(staged, stage=KEPT, parameters={}, inputs=inputs, metrics=counts, ancestors=ancestors)
+    artifacts.publish(staged, out)
+    shutil.rmtree(staged)
+    return counts
 
 
 def _list(store: "Store") -> str:

@@ -48,6 +48,7 @@ def named_files(config: Config) -> list[tuple[str, Path, str]]:
     environment = config.environment
     named = [
         ("environment.source", environment.source if environment.name == "analyst" else None, "file"),
+        ("preferences.history", config.preferences.history, "folder of feature tables"),
         ("reward_model.encoder", config.reward_model.encoder, "folder of an encoder"),
         ("critic.encoder", config.critic.encoder, "folder of an encoder"),
         ("model.path", config.model.path if isinstance(config.model, PretrainedModel) else None, "file or folder"),

@@ -41,11 +41,13 @@ def test_every_file_that_a_configuration_may_name_is_read_by_a_stage() -> None:
         "model": {"kind": "pretrained", "path": "m"},
         "critic": {"encoder": "c"},
         "reward_model": {"encoder": "r"},
+        "preferences": {"history": "h"},
     }
     assert "analyst" in ENVIRONMENTS
     keys = {key for key, _, _ in sources.named_files(parse_config(record, source="x"))}
     declared = {key for name in ORDER for key in load_stage(name).files}
-    assert keys == {"environment.source", "model.path", "critic.encoder", "reward_model.encoder"}
+    named = {"environment.source", "model.path", "critic.encoder", "reward_model.encoder"}
+    assert keys == named | {"preferences.history"}
     assert declared == keys | {sources.DEFINITIONS}
 
 

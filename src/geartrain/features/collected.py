@@ -13,16 +13,20 @@ from geartrain.datasets.preferences import Pair
 from geartrain.environments.environment import Task
 from geartrain.features.clock import COLLECTED
 from geartrain.features.definitions import TABLES_FOLDER, find_definitions
+from geartrain.features.earlier import Earlier
 from geartrain.features.frames import CRITIC, FRAMES, REWARD_MODEL, SAMPLER, Frame, write_frame
 from geartrain.features.history import History
 from geartrain.features.statistics import Played
 from geartrain.features.tables import EVENT, FOLDER, TIME, gather
 from geartrain.trajectory import Trajectory
 
+NOTHING = Earlier()
+"""A run that is the first."""
 
-def remember(episodes: Sequence[Played], pairs: Sequence[Pair]) -> History:
-    """Return what is known once rollouts are collected and pairs are made of them."""
-    history = History()
+
+def remember(episodes: Sequence[Played], pairs: Sequence[Pair], before: History | None = None) -> History:
+    """Return what is known once rollouts are collected and pairs are made of them, and what was known `before`."""
+    history = History() if before is None else before
     history.observe(COLLECTED, episodes)
     by_source: dict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
@@ -67,10 +71,12 @@ def write_features(
     *,
     known_from: datetime,
     work: Path,
+    earlier: Earlier = NOTHING,
 ) -> dict[str, Any]:
     """Write the tables to `output/features` and each frame, as of `known_from`, to `output/frames`.
 
-    Returns where the features are from, for metrics. `work` is for Feast's registry; it is emptied first.
+    Returns where the features are from, for metrics. `work` is for Feast's registry; it is emptied first. What runs
+    have learned `earlier` is in the frames, and not written again.
 
     Raises:
         FeatureError: see `geartrain.features.errors`.
@@ -80,11 +86,13 @@ def write_features(
     _, digest = find_definitions()
     history.write(output / FOLDER, known_from)
     shutil.rmtree(work, ignore_errors=True)  # a killed run may have left half a registry
-    counts = gather([output / FOLDER], work / TABLES_FOLDER)
+    folders = [output / FOLDER, *([earlier.tables] if earlier.tables else [])]
+    counts = gather(folders, work / TABLES_FOLDER)
     store = private_store(work)
     for service, columns in rows.items():
         table = pa.table(dict(columns))
         table = table.append_column(EVENT, pa.array([known_from] * len(table), TIME))
         write_frame(output / FRAMES, Frame(store.as_of(service, table), service, digest, known_from))
-    told = {"definitions": digest, "as_of": known_from.isoformat(), "services": sorted(rows)}
+    told: dict[str, Any] = {"definitions": digest, "as_of": known_from.isoformat(), "services": sorted(rows)}
+    told |= {"earlier": earlier.told} if earlier.told else {}
     return {**told, "rows": {name: count for name, count in counts.items() if count}}

@@ -4,7 +4,7 @@
 month later has the old first and the new second. Whoever asks as of a time is answered by rows of which both are past.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -158,8 +158,10 @@ def consistent(
     return different
 
 
-def gather(folders: Sequence[Path], target: Path) -> dict[str, int]:
+def gather(folders: Sequence[Path], target: Path, *, but: Container[str] = frozenset()) -> dict[str, int]:
     """Put the tables of several folders together in `target`; return the number of rows by table.
+
+    Those of `but` stay empty.
 
     Raises:
         TableError: a table is malformed, or two of them contradict each other.
@@ -168,7 +170,8 @@ def gather(folders: Sequence[Path], target: Path) -> dict[str, int]:
     target.mkdir(parents=True, exist_ok=True)
     counts = {}
     for name, schema in TABLES.items():
-        found = [read_table(path_of(folder, name)) for folder in folders if path_of(folder, name).is_file()]
+        sources = [] if name in but else [path_of(folder, name) for folder in folders]
+        found = [read_table(path) for path in sources if path.is_file()]
         try:
             parts = [table.select(schema.names).cast(schema) for table in found]
         except (KeyError, pa.ArrowInvalid, ValueError) as error:

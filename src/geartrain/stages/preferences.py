@@ -8,8 +8,11 @@ from geartrain.datasets.forgeries import forge
 from geartrain.datasets.preference_report import quality_report, to_markdown
 from geartrain.datasets.preferences import Built, build_pairs, read_siblings, write_pairs
 from geartrain.datasets.task_sets import read_tasks
+from geartrain.environments.environment import Task
 from geartrain.errors import UserError
-from geartrain.features.collected import remember, spines, write_features
+from geartrain.features.collected import NOTHING, remember, spines, write_features
+from geartrain.features.earlier import recall
+from geartrain.features.frames import SAMPLER
 from geartrain.features.statistics import played
 from geartrain.progress import Advance, bar
 from geartrain.rewards.verified import verified_score
@@ -17,7 +20,7 @@ from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.trajectory import Trajectory
 
 
-@stage(inputs=("tasks", "collect"), sections=("preferences",), files=("data/feature_repo",))
+@stage(inputs=("tasks", "collect"), sections=("preferences",), files=("data/feature_repo", "preferences.history"))
 def run(job: Job) -> Metrics:
     """Write `pairs.parquet`, `quarantine.json`, `quality.json`, `quality.md`, the tables `features/` and the `frames/`.
 
@@ -55,17 +58,29 @@ def _build(job: Job, advance: Advance) -> Metrics:
     write_json(output / "quality.json", report)
     write_atomically(output / "quality.md", to_markdown(report))
     advance(1)
-    history = remember([played(trajectory, _score(trajectory)) for trajectory in built.usable], built.pairs)
-    features = write_features(
-        output,
-        history,
-        spines(list(tasks.values()), trajectories, built.pairs),
-        known_from=section.known_from,
-        work=job.work / "features",
-    )
+    features = _features(job, list(tasks.values()), trajectories, built)
     advance(1)
     told = ("records", "quarantined", "dropped_pairs", "pairs_by_split", "forged_by_split", "tasks", "length")
     return {**{key: report[key] for key in told}, "features": features}
+
+
+def _features(job: Job, tasks: Sequence[Task], trajectories: Sequence[Trajectory], built: Built) -> Metrics:
+    section = job.config.preferences
+    rows, earlier = spines(tasks, trajectories, built.pairs), NOTHING
+    if section.history is not None:
+        siblings = rows[SAMPLER]["siblings"][0]
+        work = job.work / "earlier"
+        earlier = recall(section.history, tasks, siblings, known_from=section.known_from, work=work)
+    seen = [played(trajectory, _score(trajectory)) for trajectory in built.usable]
+    history = remember(seen, built.pairs, earlier.history)
+    return write_features(
+        job.outputs["preferences"],
+        history,
+        rows,
+        known_from=section.known_from,
+        work=job.work / "features",
+        earlier=earlier,
+    )
 
 
 def _score(trajectory: Trajectory) -> float:

@@ -1,13 +1,15 @@
 """Stages `preferences` and `reward_model`, run as any shell runs them, on artifacts made here."""
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from geartrain.artifacts import verify, write_manifest
+from geartrain import feature_commands, withdrawals
+from geartrain.artifacts import read_manifest, verify, write_manifest
 from geartrain.config import Config, parse_config
 from geartrain.datasets.forgeries import KINDS
 from geartrain.datasets.preferences import SIBLINGS, read_pairs
@@ -17,6 +19,7 @@ from geartrain.errors import UserError
 from geartrain.features.frames import read_frame
 from geartrain.models.reward_model import RewardModel
 from geartrain.stages import preferences, reward_model
+from geartrain.stages.stage import FOLDERS
 from geartrain.trajectory import ToolCall, ToolResult, Trajectory, Turn, write_trajectories
 from tests.fakes.tiny_bert import save_encoder
 
@@ -167,3 +170,42 @@ def test_the_same_inputs_give_the_same_bytes(workspace: Workspace) -> None:
     (workspace.root / "reward_model").rename(workspace.root / "earlier")
     workspace.reward_model(epochs=1.0)
     assert verify(workspace.root / "reward_model").digest == first
+
+
+def test_the_next_run_knows_what_the_last_one_learned(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace.collect(siblings())
+    workspace.preferences()
+    first, root = workspace.root / "preferences", workspace.root
+    kept = feature_commands._keep
+    for run, stage in (("run", "preferences"), ("run", "policy")):
+        (root / run / FOLDERS[stage].parent).mkdir(parents=True, exist_ok=True)
+        shutil.copytree(first, root / run / FOLDERS[stage])
+    kept([root / "run"], root / "history")
+    digest = verify(root / "history").digest
+    kept([root / "run"], root / "history")
+    assert verify(root / "history").digest == digest, "the same run twice is the run"
+    made_of = verify(first)
+    assert {made_of.digest, *made_of.inputs.values()} <= set(read_manifest(root / "history").ancestors)
+    (root / "first").mkdir()
+    first.rename(root / "first/preferences")
+
+    later = {"known_from": "2000-02-01T00:00:00Z", "history": str(root / "history")}
+    metrics = workspace.preferences(**later)
+    assert metrics["features"]["earlier"]["rows"] > 0
+    assert verify(first).inputs["preferences.history"] == digest
+    assert made_of.digest in verify(first).ancestors, "withdrawn data reaches what knew of it"
+    before = read_frame(root / "first/preferences/frames", "sampler_v1")
+    after = read_frame(first / "frames", "sampler_v1")
+    assert after.column("attempts") == [2 * count for count in before.column("attempts")]
+    with pytest.raises(UserError, match="nothing in these tables was known before this run"):
+        workspace.preferences(history=str(root / "history"))
+
+    stones = root / "stones"
+    stones.mkdir()
+    monkeypatch.setenv(withdrawals.PLACES, str(stones))
+    withdrawals.record(stones, made_of.inputs["collect"], "withdraw", name="c", reason="why", by="ada", at="2026")
+    with pytest.raises(UserError, match=r"made from collect .* withdrawn"):
+        workspace.preferences(**{**later, "min_margin": 0.03})
+    with pytest.raises(UserError, match=r"made from collect .* withdrawn"):
+        kept([root / "run"], root / "other")
+    assert not (root / "other").exists()
