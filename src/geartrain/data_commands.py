@@ -6,7 +6,6 @@ They say what they do in DVC's words, and leave the rest to it; nothing heavy is
 import getpass
 import io
 import json
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -219,6 +218,47 @@ def withdraw(
         print(f"{'model' if one.model else 'data'}  {one.name}  {one.digest}  {one.place}")
 
 
+@app.command()
+def gc(
+    delete: Annotated[bool, typer.Option("--delete", help="Delete; without, only look.")] = False,
+    cloud: Annotated[bool, typer.Option("--cloud", help="The remote too, not the cache alone.")] = False,
+    directory: Project = Path(),
+) -> None:
+    """List, or delete, what neither the workspace nor a tag holds; what a promoted model was made from stays.
+
+    What lineage says that a promoted model needs has to be held by a tag, else
+    nothing is deleted at all. Withdrawn data may go. One clone knows its own tags
+    and lineage: fetch both first (`git fetch --tags`, `geartrain lineage pull`).
+
+    \b
+    geartrain data gc
+    geartrain data gc --cloud --delete
+    """
+    from geartrain.stages.stage import home
+    from geartrain.versions import retention
+
+    project = _project(directory)
+    needs = retention.needed(project, project / home())
+    places = {"cache": retention.cache_of(project), **({"remote": retention.remote_of(project)} if cloud else {})}
+    found = {name: retention.untagged(project, place, needs) for name, place in places.items()}
+    for name, versions in found.items():
+        for one in versions:
+            reason = f"  needed by {one.needed_by}" if one.needed_by else ""
+            print(f"{name}  {one.name or 'not whole'}  {one.digest[:12] or '-':<12}  md5 {one.md5}{reason}")
+    held = [one for versions in found.values() for one in versions if one.needed_by]
+    if held:
+        raise UserError(
+            f"{held[0].name} {held[0].digest[:12]} and what else is marked would be lost, and a promoted model needs "
+            f"it. Tag the commits that hold it (`git log --all -S{held[0].md5} -- dvc.lock`, `git tag`), then run "
+            "this again. Nothing was deleted."
+        )
+    count = sum(map(len, found.values()))
+    if not delete:
+        print(f"{count} versions may go; --delete deletes them, and files that belong to nothing")
+        return
+    print(retention.collect(project, cloud=cloud) or f"{count} versions deleted")
+
+
 def _transfer(
     verb: Literal["pull", "push"], targets: Sequence[str] | None, directory: Path, remote: str | None, jobs: int | None
 ) -> None:
@@ -316,11 +356,9 @@ def _project(directory: Path) -> Path:
 
 def _me() -> str:
     """Return who is at work here, as git knows them, else as the machine does."""
-    asked = [
-        subprocess.run(["git", "config", key], capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603, S607
-        for key in ("user.name", "user.email")
-    ]
-    name, address = asked
+    from geartrain.versions import git_command
+
+    name, address = (git_command.ask("config", key) or "" for key in ("user.name", "user.email"))
     return f"{name} <{address}>" if name and address else name or address or getpass.getuser()
 
 
