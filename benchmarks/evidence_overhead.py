@@ -31,7 +31,7 @@ BAR = 5.0
 KINDS = ("lineage", "withdrawal", "features", "supply")
 CALLS = {
     "geartrain.stages.stage": {"mend": "lineage", "read_sources": "lineage", "_task": "lineage"},
-    "geartrain.withdrawals": {"require_allowed": "withdrawal"},
+    "geartrain.lineage.tombstones": {"used": "withdrawal", "require_allowed": "withdrawal"},
     "geartrain.stages.preferences": dict.fromkeys(["recall", "remember", "spines", "write_features"], "features"),
     "geartrain.stages.reward_model": dict.fromkeys(["read_frame", "require_rows", "headroom_weights"], "features"),
     "geartrain.stages.critic": dict.fromkeys(["read_frame", "require_rows", "headroom_weights"], "features"),
