@@ -25,6 +25,11 @@ TRAINING = (
     gauge("train_reward_mean", "record.reward", "Mean total reward of the training episodes."),
     gauge("train_reward_start_mean", "start: record.reward", "The same in the first iterations."),
     gauge("train_advantage_stddev", "record.advantage_spread", "Standard deviation of the advantages trained on."),
+    gauge(
+        "train_advantage_reward_correlation",
+        "record.advantage_reward",
+        "Advantages with the rewards that they are made of, within groups; below 0 a sign is wrong.",
+    ),
     gauge("train_groups", "record.groups", "Groups of siblings played, refills included."),
     gauge(
         "train_filtered_groups_ratio",
@@ -38,7 +43,8 @@ TRAINING = (
     ),
     gauge("train_trajectories", "record.trained_trajectories", "Trajectories trained on in the last iteration."),
     gauge("train_empty_iterations", "record.empty_in_a_row", "Iterations in a row without a group to learn from."),
-    gauge("train_kl_nats", "record.kl", "KL divergence from the warm start per token."),
+    gauge("train_kl_nats", "line: kl", "KL divergence from the warm start per token."),
+    gauge("train_update_kl_nats", "record.update_kl", "How far an iteration's steps move the policy, per token."),
     gauge("train_kl_coefficient", "record.kl_coefficient", "Weight of the KL penalty."),
     gauge("train_entropy_nats", "record.entropy", "Entropy of the policy per sampled token."),
     gauge("train_entropy_start_nats", "start: record.entropy", "The same in the first iterations."),
@@ -126,6 +132,9 @@ CREDIT = (
     gauge("credit_teacher_ratio_mean", "record.teacher_ratio", "Policy's over teacher's probability, mean over turns."),
     gauge(
         "credit_teacher_ratio_stddev", "record.teacher_ratio_spread", "Its spread; below 0.1 a teacher says nothing."
+    ),
+    gauge(
+        "credit_teacher_distance_ratio", "record.teacher_distance", "Weights' distance from the past self, relative."
     ),
     gauge("credit_critic_reliability_ratio", "record.critic_reliability", "Trust in the sibling critic, 0 to 1."),
     gauge("credit_critic_stddev", "record.critic_spread", "Spread of the sibling critic's scores over turns."),

@@ -38,6 +38,11 @@ REWARD = (
         "record.disagreement",
         "Share of siblings that the reward model orders against the verifier; a tie is one half.",
     ),
+    gauge(
+        "reward_outcome_correlation",
+        "record.reward_outcome",
+        "Rewards with verified outcomes, within groups; near 0 something else is paid for.",
+    ),
     counter("reward_judge_seconds_total", "seconds.judge", "Time spent in the learned reward: what judging costs."),
     counter(
         "reward_reference_failures_total",

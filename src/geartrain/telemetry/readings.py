@@ -121,6 +121,8 @@ class Readings:
             self._end(stage)
 
     def _begin(self, stage: str, line: Line) -> None:
+        if self._values["geartrain_stage_running"].get((stage,)):  # what began before has never ended
+            self._add(METRICS["geartrain_stage_ends_total"], stage, [(("killed",), 1.0)])
         self._end(stage)
         self._stages[stage] = _Stage(line)
         for metric in METRICS.values():

@@ -45,6 +45,11 @@ def _each(pairs: Mapping[str, Any]) -> Found:
     return [((name,), float(value)) for name, value in pairs.items() if is_number(value)]
 
 
+def _kl(line: Line, begin: Line) -> Found | None:
+    """Return the KL that the loss pays for, or that of a sample where none is paid."""
+    return _one(at(line, "record", "kl")) or _one(at(line, "record", "kl_unpaid")) or []
+
+
 def _phases(line: Line, begin: Line) -> Found | None:
     if line["kind"] == "checkpoint":
         return _each({"save": line.get("seconds")})
@@ -124,6 +129,7 @@ def _progress(line: Line, begin: Line) -> Found | None:
 
 RULES: Mapping[str, tuple[tuple[str, ...], Rule]] = {
     # name: (kinds of lines, () for any; rule)
+    "kl": (("iteration",), _kl),
     "iterations": (("iteration",), lambda line, begin: _one(1)),
     "iteration": (("iteration",), lambda line, begin: _one(line["index"] + 1)),
     "planned": (("begin",), lambda line, begin: _one(at(line, "parameters", "policy", "iterations"))),

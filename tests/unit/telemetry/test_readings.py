@@ -154,6 +154,20 @@ def test_a_stage_that_is_gone_leaves_nothing_of_its_process():
     assert value(readings, "stage_ends_total", "killed") == 1
 
 
+def test_who_begins_again_without_an_end_was_killed():
+    readings = told(begin(), iteration(0, kl=0.1), begin(time=300.0))
+    assert value(readings, "stage_ends_total", "killed") == 1
+    assert value(readings, "stage_running") == 1
+    readings = told(begin(), end(), begin(time=300.0))
+    assert value(readings, "stage_ends_total", "killed") is None
+
+
+def test_distance_from_the_warm_start_is_told_whether_it_is_paid_for_or_not():
+    assert value(told(begin(), iteration(0, kl=0.1, kl_unpaid=0.3)), "train_kl_nats") == 0.1
+    assert value(told(begin(), iteration(0, kl_unpaid=0.3)), "train_kl_nats") == 0.3
+    assert value(told(begin(), iteration(0, kl=0.1), iteration(1)), "train_kl_nats") is None
+
+
 def test_the_run_is_in_one_metric_and_replaced_with_the_next():
     other = "99999999-2222-3333-4444-555555555555"
     readings = told(begin(), begin(run=other))

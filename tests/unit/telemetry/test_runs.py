@@ -30,6 +30,7 @@ NOT_HERE = {
 """Sources that these runs cannot have."""
 AWAITED = {
     *("record.families.*.episodes", "record.families.*.success", "record.critic_correlation"),
+    *("record.update_kl", "record.advantage_reward", "record.reward_outcome", "record.teacher_distance"),
     *("record.critic_reliability", "record.inert_iterations", "record.trained_share"),
 }
 """Declared before every run has them; take a name out once it has."""
