@@ -4,12 +4,12 @@ Nothing heavy is imported at the top.
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from geartrain import logs
 from geartrain.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, help="Sign a promoted model, verify one, enter one in a registry.")
@@ -94,7 +94,7 @@ def verify_(
     stones = withdrawn()
     for name, digest in {"the model": found.digest, **found.dependencies}.items():
         if digest in stones:
-            print(f"warning: {name} ({digest[:12]}) was {stones[digest]}", file=sys.stderr)
+            logs.say(f"warning: {name} ({digest[:12]}) was {stones[digest]}", level=logs.WARNING)
 
 
 @app.command()
