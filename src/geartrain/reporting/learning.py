@@ -7,8 +7,11 @@ from geartrain.reporting import svg
 from geartrain.reporting.alarms import alarm_rows
 from geartrain.reporting.facts import Facts, column
 from geartrain.reporting.figures import Line, both_widths, line_figure
+from geartrain.reporting.panels import AFTER, FIRST, PANELS, SECOND, SUCCESS, THIRD, Panel, Series
 from geartrain.reporting.sections import Context, missing, source
 from geartrain.wording import compact, percent
+
+COLOURS = {AFTER: svg.AFTER, **dict(zip((FIRST, SECOND, THIRD), svg.SERIES, strict=False))}
 
 
 def learning(facts: Facts) -> Context:
@@ -16,10 +19,10 @@ def learning(facts: Facts) -> Context:
     history = facts.histories.get("policy", ())
     if not history:
         return {"note": missing(facts, "policy")}
-    lines = [line for spec in CURVES if (line := _curve(history, *spec)).x]
+    lines = [line for series in SUCCESS if (line := _curve(history, series)).x]
     best = facts.metrics("policy").get("best_iteration")
     mark = (float(best), "kept") if isinstance(best, int | float) else None
-    context: Context = {"panels": [panel for spec in PANELS if (panel := _panel(history, *spec))]}
+    context: Context = {"panels": [drawn for panel in PANELS if (drawn := _panel(history, panel))]}
     context["alarms"] = alarm_rows(history)
     if lines:
         context["curve"] = both_widths(
@@ -42,43 +45,6 @@ def learning(facts: Facts) -> Context:
     )
     context["source"] = source(facts, "policy", sample)
     return context
-
-
-CURVES = (
-    # label, colour, name in history.jsonl, measured after the iteration's update (else before it)
-    ("training", svg.SERIES[1], "success", False),
-    ("val, sampled", svg.SERIES[2], "val_sampled", True),
-    ("val, greedy", svg.AFTER, "val_greedy", True),
-)
-PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (
-    # title, meaning, (label, colour, name in history.jsonl)
-    ("Reward", "Mean of the training episodes.", (("", svg.AFTER, "reward"),)),
-    ("KL to the warm start", "Per token, in nats.", (("", svg.AFTER, "kl"),)),
-    ("Entropy", "Per token, in nats; near 0 it no longer explores.", (("", svg.AFTER, "entropy"),)),
-    ("Clipped tokens", "Share whose ratio left the trust region.", (("", svg.AFTER, "clip_fraction"),)),
-    ("Gradient norm", "Before clipping.", (("", svg.AFTER, "gradient_norm"),)),
-    ("Invalid calls", "Share of turns answered by an error.", (("", svg.AFTER, "invalid_calls"),)),
-    (
-        "Grain weights",
-        "How much each grain counts in the mixture.",
-        (
-            ("global", svg.SERIES[0], "grain_global"),
-            ("step", svg.SERIES[1], "grain_step"),
-            ("token", svg.SERIES[2], "grain_token"),
-        ),
-    ),
-    (
-        "Spread of the credit weights",
-        "Standard deviation over tokens; 0 is plain GRPO.",
-        (("", svg.AFTER, "weight_spread"),),
-    ),
-    ("Steps per episode", "Mean of the training episodes.", (("", svg.AFTER, "turns"),)),
-    (
-        "Success by phase",
-        "A whole plan that fits; of whole plans, right or wrong, those carried out.",
-        (("planning", svg.SERIES[0], "plan_success"), ("doing", svg.SERIES[1], "do_success")),
-    ),
-)
 
 
 def data_and_models(facts: Facts) -> Context:
@@ -183,21 +149,22 @@ def _shown(metrics: Mapping[str, Any], key: str) -> str:
     return percent(value, 1) if key.startswith("%") else compact(value)
 
 
-def _curve(history: Sequence[Mapping[str, Any]], label: str, colour: str, name: str, after: bool) -> Line:
+def _curve(history: Sequence[Mapping[str, Any]], series: Series) -> Line:
     """Return a success curve over the number of updates behind the weights that were measured."""
-    xs, ys = column(history, name)
-    start = column(history[:1], f"start_{name}")[1]
-    return Line(label, colour, [0.0] * len(start) + [x + after for x in xs], start + ys, marked=after, faint=not after)
+    xs, ys = column(history, series.key)
+    start, after = column(history[:1], f"start_{series.key}")[1], series.after
+    x = [0.0] * len(start) + [x + after for x in xs]
+    return Line(series.label, COLOURS[series.colour], x, start + ys, marked=after, faint=not after)
 
 
-def _panel(history: Sequence[Mapping[str, Any]], title: str, meaning: str, series: Sequence[Any]) -> Context | None:
-    lines = [Line(label, colour, *column(history, name)) for label, colour, name in series]
+def _panel(history: Sequence[Mapping[str, Any]], panel: Panel) -> Context | None:
+    lines = [Line(series.label, COLOURS[series.colour], *column(history, series.key)) for series in panel.series]
     lines = [line for line in lines if line.x]
     if not lines:
         return None
-    prefix = "panel-" + title.lower().replace(" ", "-")
-    figure = line_figure(lines, width=340, height=180, name=prefix, label=title, x_label="iteration")
-    return {"title": title, "meaning": meaning, "figure": figure}
+    prefix = "panel-" + panel.title.lower().replace(" ", "-")
+    figure = line_figure(lines, width=340, height=180, name=prefix, label=panel.title, x_label="iteration")
+    return {"title": panel.title, "meaning": panel.meaning, "figure": figure}
 
 
 def _smoothed(values: Sequence[float], window: int = 9) -> list[float]:
