@@ -27,8 +27,9 @@ ATTESTED = "promotion"
 NOT_CODE_OF_A_RESULT = frozenset(
     [
         *("cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "processes.py", "progress.py"),
-        *("cluster", "data_commands.py", "differences", "feature_commands.py", "lineage_commands.py", "operations.py"),
-        *("places.py", "pointers.py", "preemption.py", "reporting", "scheduling.py", "sources.py", "study", "versions"),
+        *("cluster", "credit_table.py", "data_commands.py", "differences", "feature_commands.py"),
+        *("lineage_commands.py", "monitor", "operations.py", "places.py", "pointers.py", "preemption.py", "reporting"),
+        *("scheduling.py", "serve_commands.py", "sources.py", "study", "versions"),
         *("model_commands.py", "supply", "walkthrough.py", "withdrawals.py"),
         *("command_groups.py", "exporter_command.py", "logs.py", "scrubbing.py", "telemetry"),
     ]

@@ -116,6 +116,11 @@ class PolicySection(Section):
     checkpoint_every: Count = 1
     """Iterations between checkpoints; a killed run repeats at most this many."""
 
+    record_megabytes: Annotated[int, Field(ge=0, le=10**9), Number] = 500
+    """Room for the episodes that were played, with the credit of each turn, which `geartrain serve` shows; no part of
+    the result. Past it those of earlier runs go, then every second iteration, then every second of the rest; 0 records
+    none."""
+
     @model_validator(mode="after")
     def _settings_exist(self) -> "PolicySection":
         problems = []

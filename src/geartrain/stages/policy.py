@@ -14,6 +14,7 @@ import torch
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.artifacts import write_atomically
 from geartrain.config import Config
+from geartrain.credit_table import FOLDER as EPISODES
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.environments import load_environment
 from geartrain.environments.environment import Environment, Task
@@ -35,13 +36,14 @@ from geartrain.rollouts.collect import EpisodeRequest, Limits
 from geartrain.rollouts.players import Players, deal
 from geartrain.rollouts.quality import describe_play, used_no_tool
 from geartrain.seeds import pick, seed_of
-from geartrain.stages.stage import Job, Metrics, stage
+from geartrain.stages.stage import Job, Metrics, live_record, stage
 from geartrain.training.best import Validation
 from geartrain.training.credit import CreditAssigner, load_critic
 from geartrain.training.credit_report import credit_records
 from geartrain.training.lesson import Scored as Rewarded
 from geartrain.training.lesson import task_batch, whole_lesson
 from geartrain.training.policy import PolicyTrainer
+from geartrain.training.recorder import Recorder
 from geartrain.training.world import Record
 from geartrain.trajectory import Trajectory
 
@@ -98,6 +100,7 @@ def _train(job: Job, world: "TaskWorld", policy: Policy, assigner: CreditAssigne
         seed=config.seed,
         work=job.work / "checkpoints",
         ranks=job.ranks,
+        recorder=_recorder(job),
     )
     _write_credit(output / "credit_before.jsonl", world, policy, trainer)
     with bar("policy", total=section.iterations) as advance:
@@ -107,6 +110,16 @@ def _train(job: Job, world: "TaskWorld", policy: Policy, assigner: CreditAssigne
         write_atomically(output / "history.jsonl", _lines(history))
     _write_credit(output / "credit_after.jsonl", world, policy, trainer)
     return _summarise(trainer, history)
+
+
+def _recorder(job: Job) -> Recorder:
+    section = job.config.policy
+    folder = live_record(job.work).with_suffix("") / EPISODES
+    earlier = [path for path in folder.parent.parent.glob(f"policy-*/{EPISODES}") if path != folder]
+    grains = tuple(RECIPES[section.recipe].grains)
+    if not job.ranks.leads:
+        return Recorder()
+    return Recorder(folder, megabytes=section.record_megabytes, grains=grains, earlier=earlier)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,11 @@ class InFlight:
         write_trajectories(temporary, trajectories)
         temporary.replace(path)
 
+    def rounds(self, iteration: int) -> list[Path]:
+        """Return the files of an iteration's rounds, in order."""
+        found = self._folder.glob(f"{iteration:09d}-*.parquet")
+        return sorted(found, key=lambda path: int(path.stem.partition("-")[2]))
+
     def forget(self, *, but: int) -> None:
         """Remove the rounds of all iterations but one."""
         for path in self._folder.glob("*") if self._folder.is_dir() else ():

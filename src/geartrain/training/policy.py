@@ -46,6 +46,7 @@ from geartrain.training.pace import Pace
 from geartrain.training.policy_engine import build_engine
 from geartrain.training.policy_step import PolicyStep, asks_reference
 from geartrain.training.rank_numbers import rank_numbers
+from geartrain.training.recorder import Recorder
 from geartrain.training.reference import summarise
 from geartrain.training.reference_policy import ReferencePolicy
 from geartrain.training.reference_server import ServerReference
@@ -73,8 +74,10 @@ class PolicyTrainer:
         seed: int,
         work: Path,
         ranks: Ranks = ALONE,
+        recorder: Recorder | None = None,
     ) -> None:
         self.policy, self.assigner, self.world, self.section = policy, assigner, world, section
+        self._recorder = recorder or Recorder()
         self._seed, self._work, self._context, self._ranks = seed, work, context, ranks
         self.reference = ReferencePolicy(
             frozen_copy(policy.model),
@@ -167,12 +170,13 @@ class PolicyTrainer:
             **self.world.describe(scored.trajectories),
             **describe_lesson(scored, lesson),
         }
-        if lesson.trajectories:
-            self._empty_in_a_row = 0
-            with self._pace.timed("train"):
-                record |= self._train(lesson, iteration)
-        else:
-            self._note_empty(record)
+        with self._recorder.keeping(iteration, self._in_flight, scored, lesson, self._pace):
+            if lesson.trajectories:
+                self._empty_in_a_row = 0
+                with self._pace.timed("train"):
+                    record |= self._train(lesson, iteration)
+            else:
+                self._note_empty(record)
         record["empty_in_a_row"] = self._empty_in_a_row
         done = iteration + 1
         if done % self.section.validate_every == 0 or done == self.section.iterations:
@@ -236,6 +240,7 @@ class PolicyTrainer:
         self._teachers.begin(iteration)
         reference = self._reference_pass(lesson.trajectories, sequences)
         batch = self._assign(lesson, sequences, reference, hint, share)
+        self._recorder.credited(batch)
         record: Record = {"staleness": iteration - min(t.policy_version for t in lesson.trajectories)}
         record |= self.assigner.summary(batch)
         rows: list[int] = []
