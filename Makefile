@@ -31,7 +31,7 @@ export DVC_NO_ANALYTICS := 1
 export HF_HUB_OFFLINE := 1
 
 .PHONY: help setup demo smoke report test test-fast lint format types imports kfp golden smollm2 parity
-.PHONY: nodes test-nodes lock clean forget
+.PHONY: nodes test-nodes test-pages lock clean forget
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ nodes: $(NODES)/.ready  ## make .venv-nodes: .venv and DeepSpeed, for a policy o
 
 test-nodes: $(NODES)/.ready  ## run the policy stage on two nodes: network namespaces, torchrun, ZeRO (needs root)
 	@OMP_NUM_THREADS=1 $(NODES)/bin/python -m pytest -n 0 tests/nodes
+
+test-pages: setup  ## test the run page in a browser (needs chromium)
+	@OMP_NUM_THREADS=1 pytest -n 0 tests/pages
 
 lock: .venv/.ready  ## resolve the pins of pyproject.toml into requirements/lock.txt, nodes.txt and peers.txt
 	@uv pip compile --quiet --python-version 3.11 $(EXTRAS) $(UNWANTED) --upgrade-package torch pyproject.toml \

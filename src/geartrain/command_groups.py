@@ -10,13 +10,17 @@ from geartrain import (
     model_commands,
     operations,
     scheduling,
+    serve_commands,
     upkeep,
 )
 from geartrain.cluster import node_command
 
 GROUPS = {"data": data_commands.app, "features": feature_commands.app, "model": model_commands.app}
 """Name -> commands that are called by it, such as `geartrain data status`."""
-COMMANDS = (lineage_commands.app, exporter_command.app, operations.app, upkeep.app, node_command.app)
+COMMANDS = (
+    *(lineage_commands.app, serve_commands.app, exporter_command.app, operations.app, upkeep.app),
+    node_command.app,
+)
 """Commands without a group."""
 
 

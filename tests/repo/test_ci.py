@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ON_REQUEST = ("parity", "nodes", "images")
+ON_REQUEST = ("parity", "nodes", "images", "pages")
 SKIPPED = """
 import pytest
 

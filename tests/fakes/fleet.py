@@ -1,0 +1,35 @@
+"""A fleet of made-up runs, and a server that shows it; fixtures for whoever imports them."""
+
+import threading
+
+import pytest
+
+from geartrain.monitor.answers import Answers
+from geartrain.monitor.server import Server
+from tests.fakes import workspace
+from tests.fakes.long_run import write_long_run
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory):
+    """Return a folder with `runs/long` (at work, by its record), `runs/other` (failed) and `runs/done`."""
+    root = tmp_path_factory.mktemp("fleet")
+    (root / "runs").mkdir()
+    write_long_run(root / "runs/long", iterations=12)
+    write_long_run(root / "runs/other", iterations=6, tasks=2, seed=1, ended="failed", recipe="gigpo", rise=0.2)
+    workspace.build(root / "runs/done")
+    (root / "runs/done/params.yaml").write_text("seed: 7\npolicy: {recipe: gear_a_sgcd}\n")
+    (root / "runs/empty").mkdir()
+    (root / "secret.txt").write_text("not yours")
+    return root
+
+
+@pytest.fixture(scope="session")
+def server(fleet):
+    """Return a server of the fleet, at work on a port of its own."""
+    with Server(("127.0.0.1", 0), Answers(fleet), ["box.example"]) as served:
+        thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield served
+        served.shutdown()
+        thread.join()
