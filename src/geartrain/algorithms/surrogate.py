@@ -138,6 +138,10 @@ def distillation(
     return masked_sum(keep(pull_BT.detach(), mask_BT) * divergence_BT, mask_BT) / denominator
 
 
+OF_MOVED = ("update_kl", "followed")
+"""What is counted over tokens alone that were scored after a step."""
+
+
 @dataclass
 class LossTally:
     """Metrics of an iteration, pooled over tokens: sums and counts, never means of means."""
@@ -147,6 +151,8 @@ class LossTally:
     tokens: int = 0
     nonfinite: int = 0
     """Tokens whose log-prob or advantage is no number; they are in none of the sums."""
+    moved: int = 0
+    """Tokens that were scored after a step had changed the policy that sampled them."""
 
     @torch.no_grad()
     def add(
@@ -162,8 +168,14 @@ class LossTally:
         kl_BT: Tensor | None = None,
         entropy_BT: Tensor | None = None,
         whole_sequence: bool = False,
+        moved: bool = False,
     ) -> None:
-        """Count one micro-batch; arguments as those of the losses. `kl_BT` is the divergence where it is known."""
+        """Count one micro-batch; arguments as those of the losses.
+
+        `kl_BT` is the divergence where it is known. `moved` says that the policy is not the one that sampled any more:
+        such tokens tell how far the steps before have moved it (`update_kl`, an estimate of KL(sampler || policy) in
+        nats), and whether they moved the way that advantages push (`followed`, the mean of sign(A) times log ratio).
+        """
         finite_BT = torch.isfinite(logprob_BT) & torch.isfinite(advantage_BT)
         self.nonfinite += int((mask_BT & ~finite_BT).sum())
         mask_BT = mask_BT & finite_BT
@@ -178,6 +190,10 @@ class LossTally:
             values["kl"] = k3(keep(logprob_BT, mask_BT), keep(reference_BT, mask_BT))
         if entropy_BT is not None:
             values["entropy"] = entropy_BT
+        if moved:
+            values["update_kl"] = torch.expm1(log_ratio_BT) - log_ratio_BT
+            values["followed"] = advantage_BT.sign() * log_ratio_BT
+            self.moved += int(mask_BT.sum())
         for name, value_BT in values.items():
             self.sums[name] = self.sums.get(name, 0.0) + float(masked_sum(value_BT, mask_BT))
         top = float(keep(ratio_BT, mask_BT).max())
@@ -192,10 +208,12 @@ class LossTally:
             self.maxima[name] = max(self.maxima.get(name, 0.0), top)
         self.tokens += other.tokens
         self.nonfinite += other.nonfinite
+        self.moved += other.moved
 
     def summary(self) -> Mapping[str, float]:
-        """Return means over tokens, maxima, and how many tokens were left out for not being numbers."""
-        means = {name: total / max(1, self.tokens) for name, total in self.sums.items()}
+        """Return means over tokens, of some over those that had moved, maxima, and how many tokens were no numbers."""
+        counts = {name: self.moved if name in OF_MOVED else self.tokens for name in self.sums}
+        means = {name: total / max(1, counts[name]) for name, total in self.sums.items()}
         return {**means, **self.maxima, "nonfinite": self.nonfinite}
 
 

@@ -61,6 +61,25 @@ def describe_play(trajectories: Sequence[Trajectory]) -> dict[str, float | None]
     }
 
 
+def describe_families(
+    trajectories: Sequence[Trajectory], train: Sequence[Task], val: Sequence[Task]
+) -> dict[str, dict[str, float | int | None]]:
+    """Return what was played of each family that is trained or held out, those that never came included.
+
+    `tasks` and `held_out` count the family's tasks in both sets, `success` is the share of its `episodes`.
+    """
+    found: dict[str, dict[str, float | int | None]] = {}
+    for family in sorted({task.family for task in (*train, *val)} | {t.family for t in trajectories}):
+        own = [trajectory for trajectory in trajectories if trajectory.family == family]
+        found[family] = {
+            "tasks": sum(task.family == family for task in train),
+            "held_out": sum(task.family == family for task in val),
+            "episodes": len(own),
+            "success": _share(sum(t.success for t in own), len(own)),
+        }
+    return found
+
+
 def entropy_by_progress(trajectories: Sequence[Trajectory], bins: int = 3) -> list[float | None]:
     """Return the mean entropy of a sampled token by the share of sub-goals reached before its turn, in equal bins.
 

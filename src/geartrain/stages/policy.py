@@ -34,7 +34,7 @@ from geartrain.rewards.description import describe_channels, disagreement
 from geartrain.rewards.mix import RewardMix, Scored
 from geartrain.rollouts.collect import EpisodeRequest, Limits
 from geartrain.rollouts.players import Players, deal
-from geartrain.rollouts.quality import describe_play, used_no_tool
+from geartrain.rollouts.quality import describe_families, describe_play, used_no_tool
 from geartrain.seeds import pick, seed_of
 from geartrain.stages.stage import Job, Metrics, live_record, stage
 from geartrain.training.best import Validation
@@ -233,6 +233,7 @@ class TaskWorld:
             "truncated": _share(t.truncated for t in trajectories),
             "zero_tool_share": _share(used_no_tool(t) for t in successes) if successes else None,
             **describe_play(trajectories),
+            "families": describe_families(trajectories, self.train, self.val),
             "channels": describe_channels(trajectories),
             "disagreement": disagreement(trajectories),
             "reward_drift": self.history.reward_drift(trajectories[0].policy_version),

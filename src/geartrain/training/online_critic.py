@@ -24,6 +24,7 @@ from geartrain.placement import device_of
 from geartrain.training.critic import Labelling, pearson
 from geartrain.training.engine import Engine
 from geartrain.training.features import TurnFeatures
+from geartrain.training.health_numbers import distance
 from geartrain.trajectory import Trajectory
 
 TRUST_DECAY = 0.8
@@ -43,6 +44,7 @@ class OnlineCritic:
         self.steps = int(settings.get("critic_steps", 0))
         self._decay = float(settings.get("critic_decay", 0.9))
         self._engine: Engine | None = None
+        self._start = copy.deepcopy(self.target)
         if self.steps > 0:
             rate = float(settings["critic_learning_rate"])
             self._engine = Engine(
@@ -57,12 +59,17 @@ class OnlineCritic:
         return score_S
 
     def fit(self, trajectories: Sequence[Trajectory], features: Sequence[TurnFeatures]) -> dict[str, float]:
-        """Judge the critic by a batch that it has not seen, then learn it; return what was found before."""
-        if self._engine is None or self._labelling is None:
+        """Judge the critic by a batch that it has not seen, then learn it; return what was found before.
+
+        `critic_distance` is how far the weights that are queried have come from those that the run began with.
+        """
+        if self._labelling is None:
             return {}
         data = self._labelling.label(trajectories, features).to(self._device)
         with torch.no_grad():
             found = pearson(self.target(data.state_SH, data.action_SH), data.credit_S)
+        if self._engine is None:
+            return {"critic_correlation": found or 0.0, "critic_reliability": self.reliability}
         self.reliability = TRUST_DECAY * self.reliability + (1.0 - TRUST_DECAY) * max(0.0, found or 0.0)
         first = 0.0
         for step in range(self.steps):
@@ -72,7 +79,8 @@ class OnlineCritic:
         with torch.no_grad():
             for slow, fast in zip(self.target.parameters(), self.head.parameters(), strict=True):
                 slow.lerp_(fast, 1.0 - self._decay)
-        return {"critic_loss": first, "critic_correlation": found or 0.0, "critic_reliability": self.reliability}
+        told = {"critic_loss": first, "critic_correlation": found or 0.0, "critic_reliability": self.reliability}
+        return {**told, "critic_distance": distance(self.target, self._start, frozen_too=True)[0]}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what has been learned."""

@@ -31,6 +31,7 @@ from geartrain.training.best import Best
 from geartrain.training.checkpoint import load_checkpoint, restore_rng_state, rng_state, save_checkpoint
 from geartrain.training.credit import BatchCredit, CreditAssigner
 from geartrain.training.features import FrozenScores, sequence_of
+from geartrain.training.health_numbers import describe_rewards, describe_step, distance
 from geartrain.training.in_flight import InFlight
 from geartrain.training.lesson import (
     Lesson,
@@ -169,6 +170,7 @@ class PolicyTrainer:
             "iteration": iteration,
             **self.world.describe(scored.trajectories),
             **describe_lesson(scored, lesson),
+            **describe_rewards(scored, lesson),
         }
         with self._recorder.keeping(iteration, self._in_flight, scored, lesson, self._pace):
             if lesson.trajectories:
@@ -260,6 +262,8 @@ class PolicyTrainer:
         so_far = [*self.history, {"iteration": iteration, **record}]
         spreads = spreads_of(so_far, *own, self.section.iterations)
         refuse_invalid(*own, batch, prepared, lesson.trajectories, spreads)
+        drift = None if self.section.uses_kl else self.reference.drift(lesson.trajectories, sequences)
+        record |= describe_step(prepared, teacher=self._teachers.distance(), drift=drift)
         record |= self._step.run(
             prepared,
             temperature=lesson.trajectories[0].temperature,
@@ -267,6 +271,7 @@ class PolicyTrainer:
             share=share,
         )
         self._engine.publish()
+        record["model_distance"], record["model_distance_rms"] = distance(self.policy.model, self.reference.model)
         self._teachers.end()
         if self._server is not None:
             record["reference_failures"] = dict(self._server.failures)

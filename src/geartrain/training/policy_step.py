@@ -97,7 +97,7 @@ class PolicyStep:
             chosen = [sequences[row] for row in part]
             for batch, found in self.engine.accumulate(self._pieces(chosen, temperature, share), workers=workers):
                 leave_if_asked()
-                self._tell(tally, batch, found)
+                self._tell(tally, batch, found, moved=index > 0)
                 if index == 0:  # the weights are still those that sampled: whatever differs now is a fault
                     differences.append(mismatch(found.logprob_BT, batch.values["behaviour"], batch.loss_BT))
             if index == 0:
@@ -224,7 +224,7 @@ class PolicyStep:
         final = float(self.settings.get("distil_final", -1.0))
         return linear(float(self.settings["distil"]), None if final < 0 else final, share)
 
-    def _tell(self, tally: LossTally, batch: Batch, found: TokenScores) -> None:
+    def _tell(self, tally: LossTally, batch: Batch, found: TokenScores, *, moved: bool) -> None:
         behaviour_BT = batch.values["behaviour"]
         sampled = self.section.uses_kl and found.kl_BT is None
         tally.add(
@@ -238,6 +238,7 @@ class PolicyStep:
             kl_BT=found.kl_BT,
             entropy_BT=-behaviour_BT,  # -log p of what was sampled averages to the entropy, at no cost
             whole_sequence=self.section.ratio == "sequence",
+            moved=moved,
         )
 
     def _is_exact(self) -> bool:

@@ -5,11 +5,14 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from geartrain.algorithms.divergence import Sampled, sampled_kl
+from geartrain.algorithms.divergence import Sampled, k3, sampled_kl
 from geartrain.ranks import ALONE, Ranks
 from geartrain.training.batch import TokenSequence
 from geartrain.training.features import FrozenScores, frozen_pass
 from geartrain.trajectory import Trajectory
+
+DRIFT_SAMPLE = 8
+"""Trajectories whose distance from the warm start is measured where nobody pays for it."""
 
 
 class ReferencePolicy:
@@ -53,6 +56,19 @@ class ReferencePolicy:
             return [found.kl_T for found in pairs if found.kl_T is not None]
         known = zip(sequences, self.score(trajectories, sequences), strict=True)
         return [sampled_kl(asked.values["behaviour"], found.logprob_T, estimator) for asked, found in known]
+
+    def drift(self, trajectories: Sequence[Trajectory], sequences: Sequence[TokenSequence]) -> float:
+        """Return KL(policy || reference) per trained token (k3) of a few trajectories: for a run that does not pay it.
+
+        A pass over `DRIFT_SAMPLE` trajectories, evenly spread, costs little beside the training on all of them.
+        """
+        rows = range(0, len(trajectories), -(-len(trajectories) // DRIFT_SAMPLE))
+        asked = [sequences[row] for row in rows]
+        found = self._pass(self.model, [trajectories[row] for row in rows], asked)
+        kl = sum(
+            float(k3(s.values["behaviour"], f.logprob_T)[s.loss_T].sum()) for s, f in zip(asked, found, strict=True)
+        )
+        return kl / max(1, sum(int(sequence.loss_T.sum()) for sequence in asked))
 
     def forget(self) -> None:
         """Forget every trajectory: what comes next was played anew."""

@@ -28,6 +28,7 @@ from geartrain.models.spans import Decoder
 from geartrain.ranks import ALONE, Ranks
 from geartrain.training.batch import TokenSequence, make_sequence
 from geartrain.training.features import FrozenScores, frozen_pass
+from geartrain.training.health_numbers import distance
 from geartrain.training.reference import literal_tokens
 from geartrain.trajectory import Trajectory
 
@@ -131,6 +132,13 @@ class Teachers:
             None if score is None else _distribution(score, sequence)
             for score, sequence in zip(scores, sequences, strict=True)
         ]
+
+    def distance(self) -> float | None:
+        """Return how far the student's weights are from its past self's, relative to these; None without a past self.
+
+        0 explains nothing; as far as the student is from its start is a past self that was never renewed.
+        """
+        return None if self.model is None else distance(self._student, self.model)[0]
 
     def state_dict(self) -> dict[str, Tensor] | None:
         """Return the teacher's own weights, if it has any."""
