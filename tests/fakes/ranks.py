@@ -8,9 +8,16 @@ import os
 
 import torch
 
-from geartrain import environments
+from geartrain import environments, live
+from geartrain.algorithms.recipe import RECIPES
 from geartrain.ranks import Group
-from tests.fakes.parity import Parity
+from geartrain.rewards.mix import RewardMix
+from geartrain.stages.policy import TaskWorld
+from geartrain.telemetry.serving import PORT, exporting
+from geartrain.training.credit import CreditAssigner
+from geartrain.training.policy import PolicyTrainer
+from tests.fakes.parity import Parity, ParityPlayers, make_config, make_policy, make_tasks
+from tests.fakes.scrape import fetch
 from tests.fakes.synthetic import step_gradient
 
 SECONDS = 240
@@ -41,6 +48,32 @@ def policy_of_two(folder, config, inputs, target):
         target: where to publish.
     """
     _run(_train, folder, config, inputs, target)
+
+
+def scrapes_of_two(folder):
+    """Train two iterations, an exporter on each rank as if each were a node; return the last scrape of either.
+
+    Args:
+        folder: an empty one, for what the processes tell each other and for their work.
+    """
+    _run(_watch, folder)
+    return [(folder / f"scrape-{rank}").read_text("utf-8") for rank in range(2)]
+
+
+def _watch(folder, rank):
+    ranks, config, policy = _meet(folder, rank), make_config(iterations=2), make_policy()
+    rewards = RewardMix(policy.tokenizer, model_weight=0.0, invalid_call_reward=-0.1, learned=None)
+    tasks = make_tasks(7), make_tasks(4, "val")
+    world = TaskWorld(ParityPlayers(config), *tasks, rewards, config, Parity(), policy.chat, ranks)
+    width = policy.model.config.hidden_size
+    assigner = CreditAssigner(RECIPES["grpo"], {}, critic=None, width=width, iterations=2, seed=0)
+    work = folder / f"work-{rank}"
+    with exporting("policy", ranks, {PORT: "0"}) as endpoint:
+        live.emit("begin", parameters={})
+        PolicyTrainer(policy, assigner, world, config.policy, context=256, seed=0, work=work, ranks=ranks).run()
+        (folder / f"scrape-{rank}").write_text(fetch(endpoint.port), "utf-8")
+    ranks.gather(None)
+    ranks.close()
 
 
 def _run(work, folder, *arguments):

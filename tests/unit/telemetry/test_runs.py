@@ -19,6 +19,7 @@ from geartrain.training.credit import CreditAssigner, Critic
 from geartrain.training.critic import Labelling
 from geartrain.training.policy import PolicyTrainer
 from tests.fakes.parity import Parity, ParityPlayers, make_config, make_policy, make_tasks
+from tests.fakes.ranks import scrapes_of_two
 from tests.fakes.scrape import counters, fetch, parse
 
 NOT_HERE = {
@@ -133,3 +134,17 @@ def test_every_metric_of_an_iteration_has_a_source(runs):
         f"ranks.{name}" for name in ranks
     }
     assert empty - AWAITED == set(NOT_HERE)
+
+
+@pytest.mark.slow
+def test_of_two_ranks_one_tells_of_training_and_both_are_told_of(tmp_path):
+    leader, other = map(parse, scrapes_of_two(tmp_path))
+    of_policy = (("stage", "policy"),)
+    assert leader["geartrain_train_iterations_total", of_policy] == 2
+    assert not [name for name, _ in other if name.startswith(("geartrain_train_", "geartrain_rollout_"))]
+    for scrape in (leader, other):
+        memory = {dict(labels)["rank"]: value for (name, labels), value in scrape.items() if "rank_memory" in name}
+        assert memory.keys() == {"0", "1"}
+        assert min(memory.values()) > 1e7
+    trained = sum(value for (name, _), value in leader.items() if name == "geartrain_rank_trained_tokens_total")
+    assert trained == leader["geartrain_train_tokens_total", of_policy]
