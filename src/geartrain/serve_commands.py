@@ -3,7 +3,6 @@
 Nothing heavy is imported at the top.
 """
 
-import sys
 import threading
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from geartrain import logs
 from geartrain.errors import UserError
 
 app = typer.Typer()
@@ -58,7 +58,7 @@ def serve(
     with Server((host, port), answers, names or ()) as server:
         place = f"http://{host if ':' not in host else f'[{host}]'}:{server.server_port}/"
         print(f"{place}{'#' + urlencode(shown) if shown else ''}", flush=True)
-        print("Ctrl-C ends it", file=sys.stderr)
+        logs.say("Ctrl-C ends it")
         threading.Thread(target=answers.warm, daemon=True).start()
         try:
             server.serve_forever()

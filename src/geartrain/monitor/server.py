@@ -9,9 +9,9 @@ files.
 
 import ipaddress
 import json
+import logging
 import math
 import sys
-import traceback
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         except UserError as error:
             return HTTPStatus.NOT_FOUND, {"error": str(error)}
         except Exception as error:  # the page says it, and goes on asking
-            traceback.print_exc()
+            logging.getLogger(__name__).exception("an answer to a page")
             return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"a fault of the server: {error!r:.200}"}
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
