@@ -4,6 +4,7 @@ import typer
 
 from geartrain import (
     data_commands,
+    diagnose_command,
     exporter_command,
     feature_commands,
     lineage_commands,
@@ -19,7 +20,7 @@ GROUPS = {"data": data_commands.app, "features": feature_commands.app, "model": 
 """Name -> commands that are called by it, such as `geartrain data status`."""
 COMMANDS = (
     *(lineage_commands.app, serve_commands.app, exporter_command.app, operations.app, upkeep.app),
-    node_command.app,
+    *(diagnose_command.app, node_command.app),
 )
 """Commands without a group."""
 

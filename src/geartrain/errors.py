@@ -6,6 +6,7 @@ fault of the infrastructure should be.
 
 EXIT_USER = 2
 EXIT_DOUBT = 3  # of `geartrain lineage verify` and `model verify`: it is not what it was
+EXIT_UNHEALTHY = 4  # of `geartrain diagnose --fail`: the run is not healthy
 EXIT_INFRASTRUCTURE = 75  # EX_TEMPFAIL of sysexits.h: "try again later"
 EXIT_QUEUE = 76  # a cluster's queue was too long: nothing is wrong, the place is missing
 

@@ -73,7 +73,7 @@ def gather(workspace: Path) -> Facts:
     found = dict(_artifacts(workspace))
     manifests = {stage: manifest for stage, (_, manifest) in found.items()}
     folders = {stage: folder for stage, (folder, _) in found.items()}
-    events = read_events(_home(workspace) / "lineage")
+    events = read_events(workspace_home(workspace) / "lineage")
     if not found and not events:
         raise UserError(f"{workspace}: no finished stage here. Run `geartrain run` first, or name its folder by --dir.")
 
@@ -89,8 +89,8 @@ def gather(workspace: Path) -> Facts:
         tables=_json(file("evaluation", "tables.json")),
         decision=_json(file("promotion", "decision.json")),
         quality=_json(file("preferences", "quality.json")),
-        histories={stage: list(_lines(file(stage, "history.jsonl"))) for stage in HISTORIES},
-        credit={role: list(_lines(file("policy", f"credit_{role}.jsonl"))) for role in ("before", "after")},
+        histories={stage: list(read_lines(file(stage, "history.jsonl"))) for stage in HISTORIES},
+        credit={role: list(read_lines(file("policy", f"credit_{role}.jsonl"))) for role in ("before", "after")},
         withdrawn=_withdrawn(manifests),
         signed_by=signed_by(folders["promotion"]) if "promotion" in folders else None,
     )
@@ -110,7 +110,8 @@ def column(history: Sequence[Mapping[str, Any]], name: str) -> tuple[list[float]
     return xs, ys
 
 
-def _home(workspace: Path) -> Path:
+def workspace_home(workspace: Path) -> Path:
+    """Return the folder of a workspace's work in progress, lineage and live records."""
     return workspace / os.environ.get("GEARTRAIN_HOME", ".geartrain")
 
 
@@ -170,7 +171,8 @@ def _json(path: Path) -> Record | None:
     return value if isinstance(value, dict) else None
 
 
-def _lines(path: Path) -> Iterator[Record]:
+def read_lines(path: Path) -> Iterator[Record]:
+    """Yield the records of a file of JSON lines; none of one that is not there, and not what is no record."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError):

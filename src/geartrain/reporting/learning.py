@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from geartrain.diagnosis.ranking import diagnose
 from geartrain.reporting import svg
 from geartrain.reporting.alarms import alarm_rows
 from geartrain.reporting.facts import Facts, column
 from geartrain.reporting.figures import Line, both_widths, line_figure
+from geartrain.reporting.health import of_facts
 from geartrain.reporting.panels import AFTER, FIRST, PANELS, SECOND, SUCCESS, THIRD, Panel, Series
 from geartrain.reporting.sections import Context, missing, source
+from geartrain.reporting.transcript import printable
 from geartrain.wording import compact, percent
 
 COLOURS = {AFTER: svg.AFTER, **dict(zip((FIRST, SECOND, THIRD), svg.SERIES, strict=False))}
@@ -24,6 +27,7 @@ def learning(facts: Facts) -> Context:
     mark = (float(best), "kept") if isinstance(best, int | float) else None
     context: Context = {"panels": [drawn for panel in PANELS if (drawn := _panel(history, panel))]}
     context["alarms"] = alarm_rows(history)
+    context["health"] = health(facts)
     if lines:
         context["curve"] = both_widths(
             lambda width, name: line_figure(
@@ -45,6 +49,20 @@ def learning(facts: Facts) -> Context:
     )
     context["source"] = source(facts, "policy", sample)
     return context
+
+
+def health(facts: Facts) -> Context:
+    """Return what the diagnosis says first, see `geartrain diagnose`."""
+    found = diagnose(of_facts(facts))
+    if found.healthy:
+        return {"text": f"healthy: none of {len(found.checked)} signs of trouble is there", "changes": []}
+    first = found.causes[0]
+    return {
+        "sick": True,
+        "text": f"{first.name.replace('_', ' ')} ({first.confidence}). {first.means.rstrip('.')}",
+        "evidence": printable("; ".join(sign.text for sign in first.evidence), 600),
+        "changes": [change.text() for change in first.changes],
+    }
 
 
 def data_and_models(facts: Facts) -> Context:

@@ -40,6 +40,17 @@ def test_the_report_shows_alarms_where_there_are_any(tmp_path):
     assert ALARMS["zero_tool"] in section
 
 
+def test_the_report_says_what_the_diagnosis_says_first(tmp_path):
+    folder = workspace.build(tmp_path / "run")
+    assert "Diagnosis: healthy: none of" in render_report(folder)
+    path = folder / "models/policy/history.jsonl"
+    history = [json.loads(line) for line in path.read_text().splitlines()]
+    workspace.write_lines(path, [{**r, "trained_share": 0.3} for r in history])
+    section = render_report(folder).split('id="diagnosis">')[1].split("</p>")[0]
+    assert section.startswith("Diagnosis: masked actions (certain).")
+    assert "0.3 of the sampled tokens are trained (limit 0.9)" in section
+
+
 def test_the_phases_of_an_environment_get_a_panel(tmp_path):
     folder = workspace.build(tmp_path / "run")
     assert "Success by phase" not in render_report(folder)
