@@ -79,7 +79,7 @@ def _body(path: Path) -> list[ast.stmt]:
 def _commands() -> set[str]:
     """Return the words after `geartrain` that run something."""
     found = set()
-    for node in _body(PACKAGE / "cli.py"):
+    for node in [*_body(PACKAGE / "cli.py"), *_body(PACKAGE / "diagnose_command.py")]:
         for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
             call = ast.unparse(decorator)
             if match := re.fullmatch(r"(app|config_app)\.command\((?:'(\w+)')?.*\)", call):

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
         (["benchmarks/scaling_model.py"], "docs/scaling.md"),
         (["-m", "geartrain.telemetry.listing"], "docs/monitoring.md"),
         (["benchmarks/study_tables.py", "studies/results/first"], "docs/experiments.md"),
+        (["benchmarks/injected_faults.py", "table"], "docs/diagnosis.md"),
     ],
 )
 def test_the_tables_are_the_scripts(script: list[str], document: str) -> None:
