@@ -3,8 +3,9 @@
 Two kinds. *Faults* make a run worthless, whatever its success: weights that never weigh, features that say nothing,
 a loss on tokens that the policy did not write, a gradient through the credit, weights outside their bounds. *Alarms*
 are drifts that a rising success hides: successes without a tool call, calls that no tool takes, longer or shorter
-episodes, an entropy that collapses or explodes. Such an alarm compares the latest iterations with the first ones and
-needs enough of both. Two more are about credit that is stuck: a mixture that stays even, a granularity that is the same
+episodes, an entropy that collapses or explodes, a reward that rises while held-out tasks are lost. Such an alarm
+compares the latest iterations with the first ones and needs enough of both. Another is a policy far from its warm
+start. Two more are about credit that is stuck: a mixture that stays even, a granularity that is the same
 everywhere, in `INERT_ITERATIONS` in a row.
 
 Source: zero-tool collapse: SGCD, arXiv:2606.12634, section 3; all else, and every limit: ours.
@@ -13,6 +14,7 @@ Legend: N trajectories, T positions, I iterations.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -21,11 +23,15 @@ ALARMS: Mapping[str, str] = {
     "zero_tool": "It succeeds without its tools: it guesses, or has found a way around the work.",
     "held_out": "Training does harm: tasks that it does not train on are solved half as often as before, or less. The "
     "weights that were best on them are kept, which may be those of the start.",
+    "hacking": "The reward rises while tasks that it does not train on are lost: it pleases without doing the work. "
+    "Look at what the best rewarded episodes do.",
     "tools": "It unlearns its tools: far more of its calls are answered by errors.",
     "turns": "Episodes take far more turns, or far fewer: it goes round in circles, or gives up early.",
     "tokens": "Episodes have become far longer or shorter, in tokens.",
     "entropy": "Near 0 it no longer explores, and siblings that all do the same teach nothing; far above the start it "
     "is sure of nothing.",
+    "kl": "It is far from the warm start, token by token: it no longer writes what a model of language would. Raise "
+    "policy.kl_coefficient or lower policy.learning_rate.",
     "mixture": "The network that mixes the grains has learned nothing: their weights stay even, as in `fixed_weights`. "
     "A teacher too close to the student explains nothing; see the method's grain_learning_rate and its teacher.",
     "granularity": "All turns count as equally coarse: what `granularity` goes by does not vary, so it weighs nothing.",
@@ -39,6 +45,8 @@ STUCK_EVEN = 0.005
 """Root mean square distance of grain weights from even below which a mixture has learned nothing."""
 STUCK_GRANULARITY = 0.01
 """Standard deviation of granularity within an iteration below which it tells no turn from another."""
+USELESS_CRITIC = 0.1
+"""Correlation with labels of tasks not trained on below which a critic says nothing: a hundredth of their variance."""
 BOUND_SLACK = 1e-5
 """What float32 may add to a bound."""
 MIN_SUCCESSES = 30
@@ -58,6 +66,26 @@ LONGER, SHORTER = 2.0, 0.4
 """Factors of the mean length, in turns or tokens. A better policy takes a shorter way, so far less is asked of it."""
 UNDECIDED, DECIDED = 3.0, 0.1
 """Factors of the mean entropy: explosion, collapse."""
+HACKED_REWARD = 0.1
+"""How far the mean reward must have risen for a fall of held-out success to be called hacking; a success earns 1."""
+FAR = 1.0
+"""Mean KL to the warm start in nats per token above which a policy is far from it: what it writes is e times likelier
+to it than to the warm start, token by token."""
+MAX_MISMATCH = 1e-3
+"""Nats; in float32 the sampler's and the trainer's log-probs of one token differ by 1e-5."""
+MAX_EMPTY_IN_A_ROW = 5
+"""Iterations in a row without a group that carries a signal that end a run."""
+SOLVED = 0.9
+"""Success above which a batch without signal is no fault."""
+
+
+def inert_iterations(spread_I: Sequence[float]) -> int:
+    """Return in how many of the last iterations in a row W told no token of a trajectory from another. Source: ours.
+
+    Args:
+        spread_I: as `inert_weights` takes it.
+    """
+    return sum(1 for _ in takewhile(lambda spread: spread <= INERT_SPREAD, reversed(spread_I)))
 
 
 def inert_weights(spread_I: Sequence[float]) -> str | None:
@@ -66,8 +94,7 @@ def inert_weights(spread_I: Sequence[float]) -> str | None:
     Args:
         spread_I: standard deviation of W within trajectories, of the trained iterations in which W should not be 1.
     """
-    last = spread_I[-INERT_ITERATIONS:]
-    if len(last) < INERT_ITERATIONS or max(last) > INERT_SPREAD:
+    if inert_iterations(spread_I) < INERT_ITERATIONS:
         return None
     return (
         f"no weight W told one token of a trajectory from another in {INERT_ITERATIONS} iterations: this is plain GRPO"
@@ -180,6 +207,37 @@ def lost_success(held_out_V: Sequence[float]) -> str | None:
     if now >= LOST_SUCCESS * start or start - now < LOST_SUCCESS_POINTS:
         return None
     return f"{now:.0%} success on held-out tasks in the last two validations, {start:.0%} before training"
+
+
+def reward_hacking(reward_I: Sequence[float], held_out_V: Sequence[float]) -> str | None:
+    """Return why the reward cannot be trusted: it has risen while held-out success has fallen. Source: ours.
+
+    Args:
+        reward_I: mean reward of each iteration.
+        held_out_V: as `lost_success` takes it; success is the environment's own, which no reward can talk into it.
+    """
+    pair = _start_and_now(reward_I)
+    if pair is None or len(held_out_V) < 3 or pair[1] - pair[0] <= HACKED_REWARD:
+        return None
+    start, now = held_out_V[0], sum(held_out_V[-2:]) / 2
+    if start - now < LOST_SUCCESS_POINTS:
+        return None
+    return (
+        f"the mean reward rose from {pair[0]:.2f} to {pair[1]:.2f}, while success on held-out tasks fell from "
+        f"{start:.0%} to {now:.0%}"
+    )
+
+
+def distance(kl_I: Sequence[float]) -> str | None:
+    """Return why a policy is far from its warm start: the KL of the last iterations. Source: ours.
+
+    Args:
+        kl_I: mean KL to the warm start in nats per sampled token, of each trained iteration that measured it.
+    """
+    now = sum(kl_I[-WINDOW:]) / WINDOW
+    if len(kl_I) < WINDOW or now <= FAR:
+        return None
+    return f"{now:.2g} nats of KL to the warm start a token in the last {WINDOW} iterations (limit {FAR:g})"
 
 
 def length_drift(name: str, length_I: Sequence[float]) -> str | None:

@@ -224,6 +224,7 @@ class CreditAssigner:
             record |= describe_granularity(batch.evidence, self.settings)
         if batch.critic_S is not None:
             record["critic_spread"] = float(batch.critic_S.std(correction=0))
+            record["critic_reliability"] = batch.evidence.critic_reliability
         if batch.mixture_SK is not None:
             means = batch.mixture_SK.mean(0).tolist()
             record |= {f"grain_{name}": mean for name, mean in zip(self.recipe.grains, means, strict=True)}

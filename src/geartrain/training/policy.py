@@ -18,6 +18,7 @@ import torch
 from geartrain import live
 from geartrain.algorithms.schedule import linear
 from geartrain.algorithms.surrogate import kl_as_reward
+from geartrain.algorithms.validity import MAX_EMPTY_IN_A_ROW, SOLVED, inert_iterations
 from geartrain.errors import UserError
 from geartrain.models.backbone import Policy
 from geartrain.placement import on_cpu
@@ -55,10 +56,6 @@ from geartrain.training.teachers import SHARE, Hint, Teachers, frozen_copy
 from geartrain.training.watch import alarms, new_alarms, out_of_patience, refuse_invalid, spreads_of
 from geartrain.training.world import Record, World
 from geartrain.trajectory import Trajectory
-
-MAX_EMPTY_IN_A_ROW = 5
-SOLVED = 0.9
-"""Success above which a batch without signal is no fault."""
 
 
 class PolicyTrainer:
@@ -262,6 +259,7 @@ class PolicyTrainer:
         so_far = [*self.history, {"iteration": iteration, **record}]
         spreads = spreads_of(so_far, *own, self.section.iterations)
         refuse_invalid(*own, batch, prepared, lesson.trajectories, spreads)
+        record["inert_iterations"] = inert_iterations(spreads)
         drift = None if self.section.uses_kl else self.reference.drift(lesson.trajectories, sequences)
         record |= describe_step(prepared, teacher=self._teachers.distance(), drift=drift)
         record |= self._step.run(

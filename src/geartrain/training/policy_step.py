@@ -30,6 +30,7 @@ from geartrain.algorithms.surrogate import (
     log_ratio,
     mismatch,
 )
+from geartrain.algorithms.validity import MAX_MISMATCH
 from geartrain.errors import UserError
 from geartrain.models.backbone import TokenScores, chunk_of
 from geartrain.policy_section import PolicySection
@@ -46,9 +47,6 @@ from geartrain.training.batch import (
 from geartrain.training.engine import Piece
 from geartrain.training.policy_engine import PolicyEngine
 from geartrain.training.workers import workers_for
-
-MAX_MISMATCH = 1e-3
-"""Nats; in float32 the sampler's and the trainer's log-probs of one token differ by 1e-5."""
 
 
 def asks_reference(section: PolicySection) -> bool:

@@ -105,10 +105,12 @@ def alarms(history: Sequence[Mapping[str, Any]]) -> list[str]:
             [round(share * successes) for share, successes in shares], [successes for _, successes in shares]
         ),
         "held_out": validity.lost_success(_validations(history)),
+        "hacking": validity.reward_hacking(_column(history, "reward"), _validations(history)),
         "tools": validity.lost_tools(_column(history, "invalid_calls")),
         "turns": validity.length_drift("turns", _column(history, "turns")),
         "tokens": validity.length_drift("tokens", _column(history, "tokens")),
         "entropy": validity.entropy_drift(_column(history, "entropy")),
+        "kl": validity.distance(_column(history, "kl")),
         "mixture": validity.stuck_mixture(_column(history, "mixture_spread")),
         "granularity": validity.stuck_granularity(_column(history, "granularity_spread")),
     }

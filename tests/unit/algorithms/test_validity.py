@@ -12,6 +12,8 @@ def test_weights_without_spread_are_inert_once_there_are_enough_of_them():
     assert validity.inert_weights(inert) is None
     assert validity.inert_weights([0.3, *inert]) is None
     assert "plain GRPO" in validity.inert_weights([0.3, *inert, 1e-9])
+    assert validity.inert_iterations([0.0, 0.3, *inert]) == INERT_ITERATIONS - 1
+    assert (validity.inert_iterations([]), validity.inert_iterations([*inert, 0.001])) == (0, 0)
     assert validity.inert_weights([*inert, 0.0, 0.001]) is None
 
 
@@ -79,6 +81,32 @@ def test_held_out_success_must_stay_low_to_be_lost(later, alarm):
     assert validity.lost_success([0.0, 0.0, 0.0]) is None
     assert validity.lost_success([1 / 30, 1 / 30, 0.0, 0.0]) is None  # one task of thirty is luck
     assert validity.lost_success([0.2, 0.1, 0.04]) is not None
+
+
+@pytest.mark.parametrize(
+    ("rewards", "held_out", "alarm"),
+    [
+        ((0.3, 0.5), (0.5, 0.3, 0.3), True),
+        ((0.3, 0.5), (0.5, 0.5, 0.45), False),  # rises, and what it learns holds
+        ((0.3, 0.3), (0.5, 0.3, 0.3), False),  # harm, but nobody is pleased by it
+        ((0.5, 0.3), (0.5, 0.1, 0.1), False),
+        ((0.3, 0.5), (0.5, 0.1), False),  # one validation is luck
+        ((0.3, 0.5), (0.5, 0.1, 0.5, 0.4), False),  # it has recovered
+    ],
+)
+def test_hacking_is_a_reward_that_rises_while_held_out_success_falls(rewards, held_out, alarm):
+    reward_I = [rewards[0]] * WINDOW + [rewards[1]] * WINDOW
+    reason = validity.reward_hacking(reward_I, held_out)
+    assert (reason is not None) is alarm
+    assert reason is None or ("0.30 to 0.50" in reason and "50% to 30%" in reason)
+    assert validity.reward_hacking(reward_I[1:], held_out) is None
+
+
+def test_a_policy_is_far_from_its_warm_start_by_its_last_iterations():
+    far = [2 * validity.FAR] * WINDOW
+    assert "2 nats" in validity.distance([0.01, *far])
+    assert validity.distance(far[1:]) is None
+    assert validity.distance([*far, 0.01, 0.01, 0.01]) is None
 
 
 @pytest.mark.parametrize(("now", "alarm"), [(2.1, True), (1.9, False), (0.5, False), (0.3, True)])

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from geartrain.algorithms.recipe import RECIPES
+from geartrain.algorithms.validity import MAX_EMPTY_IN_A_ROW
 from geartrain.errors import UserError
 from geartrain.training.batch import make_sequence, microbatches
-from geartrain.training.policy import MAX_EMPTY_IN_A_ROW
 from geartrain.training.policy_step import PolicyStep
 from tests.fakes.parity import (
     FragileWorld,

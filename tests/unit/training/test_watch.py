@@ -198,7 +198,8 @@ def test_drifts_are_alarms_and_told_once():
 def test_every_alarm_has_a_meaning_for_the_report():
     start = {"turns": 4.0, "tokens": 100.0, "entropy": 0.5, "invalid_calls": 0.0, "successes": 30, "zero_tool_share": 0}
     now = {"turns": 9.0, "tokens": 300.0, "entropy": 0.01, "invalid_calls": 0.9, "successes": 30, "zero_tool_share": 1}
-    now |= {"val_sampled": 0.0, "val_greedy": 0.0}
+    now |= {"val_sampled": 0.0, "val_greedy": 0.0, "reward": 0.9, "kl": 2.0}
+    start |= {"reward": 0.5, "kl": 0.01}
     for record in (start, now):
         record |= {"mixture_spread": 0.0, "granularity_spread": 0.0}
     history = [{**start, "start_val_sampled": 0.5, "start_val_greedy": 0.5}, start, start, now, now, now]
