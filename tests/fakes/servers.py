@@ -15,7 +15,8 @@ NOBODY = "nobody"
 """Who runs PostgreSQL where the tests are root, as which it refuses to run."""
 
 
-def _find(name: str, package: str) -> str:
+def find_program(name: str, package: str) -> str:
+    """Return the path of a program of a Debian package; without it the test is skipped, which in CI fails it."""
     folders = [os.environ["PATH"], *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True))]
     found = shutil.which(name, path=os.pathsep.join(folders))
     if found is None:
@@ -23,7 +24,8 @@ def _find(name: str, package: str) -> str:
     return found
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -32,12 +34,12 @@ def _free_port() -> int:
 @contextmanager
 def postgres() -> Iterator[str]:
     """Run PostgreSQL; yield the address of a database, as SQLAlchemy and psycopg write it."""
-    initdb, pg_ctl = (_find(name, "postgresql") for name in ("initdb", "pg_ctl"))
+    initdb, pg_ctl = (find_program(name, "postgresql") for name in ("initdb", "pg_ctl"))
     user = NOBODY if os.geteuid() == 0 else None
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))  # pytest's own folders are closed to other users
     if user is not None:
         shutil.chown(folder, user)
-    port, data = _free_port(), str(folder / "data")
+    port, data = free_port(), str(folder / "data")
     options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
 
     def run(*command: str) -> None:
@@ -60,8 +62,8 @@ def postgres() -> Iterator[str]:
 @contextmanager
 def redis(folder: Path) -> Iterator[str]:
     """Run Redis; yield its address."""
-    port = _free_port()
-    command = [_find("redis-server", "redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    port = free_port()
+    command = [find_program("redis-server", "redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
     server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
