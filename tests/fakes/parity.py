@@ -86,13 +86,21 @@ class FragileWorld(TaskWorld):
         return super().play(policy, iteration, refill)
 
 
-def make_trainer(work, config, recipe="gear_a_sgcd", deaths=(), policy=None, world_type=FragileWorld):
+def make_trainer(
+    work,
+    config,
+    recipe="gear_a_sgcd",
+    deaths=(),
+    policy=None,
+    world_type=FragileWorld,
+    players_type=None,
+    environment=None,
+):
     """Return the policy loop over seven tasks, and four to validate on."""
     policy = policy or make_policy()
     rewards = RewardMix(policy.tokenizer, model_weight=0.0, invalid_call_reward=-0.1, learned=None)
-    world = world_type(
-        ParityPlayers(config), make_tasks(7), make_tasks(4, "val"), rewards, config, Parity(), policy.chat
-    )
+    players, environment = (players_type or ParityPlayers)(config), environment or Parity()
+    world = world_type(players, make_tasks(7), make_tasks(4, "val"), rewards, config, environment, policy.chat)
     object.__setattr__(world, "deaths", deaths)
     assigner = make_assigner(config, policy, recipe)
     return PolicyTrainer(policy, assigner, world, config.policy, context=256, seed=0, work=work)
