@@ -8,7 +8,7 @@ in a process of its own, and opens each part of the page anew: once right after
 the server has started, which has read nothing yet, then five times more. Times
 are the browser's own, from the start of the navigation: first paint of anything
 (first-contentful-paint), and when what was asked for stands there. Ends with
-exit code 1 if one of the bars is missed or the browser complained.
+exit code 1 if the first paint is late or the browser complained.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from tests.fakes.long_run import write_long_run
 ITERATIONS, TASKS, SIBLINGS, DISTINCT = 1000, 10, 5, 20
 AGAIN = 5
 FIRST_PAINT = 1.0
-"""Seconds in which the page has to show the curves of the run."""
+"""Seconds until the page of the run has painted something; what was asked for comes after it."""
 PAGES = {
     # what: (address, mark of the page when it stands there)
     "curves": ("", "curves-drawn"),
@@ -90,9 +90,9 @@ def main() -> None:
                 f"{name:28} {cold[0]:8.2f}{paint:8.2f} {cold[1]:10.2f}{shown:10.2f} {cold[2]:10.2f} {memory:11.0f}",
                 flush=True,
             )
-            missed = missed or (name == "curves" and max(run[1] for run in runs[1:]) > FIRST_PAINT)
+            missed = missed or (name == "curves" and max(run[0] for run in runs) > FIRST_PAINT)
     if missed:
-        raise SystemExit(f"the curves took longer than {FIRST_PAINT:g} s")
+        raise SystemExit(f"the first paint took longer than {FIRST_PAINT:g} s")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A fleet of made-up runs, and a server that shows it; fixtures for whoever imports them."""
 
+import fcntl
 import threading
 
 import pytest
@@ -7,12 +8,12 @@ import pytest
 from geartrain.monitor.answers import Answers
 from geartrain.monitor.server import Server
 from tests.fakes import workspace
-from tests.fakes.long_run import write_long_run
+from tests.fakes.long_run import KEY, write_long_run
 
 
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory):
-    """Return a folder with `runs/long` (at work, by its record), `runs/other` (failed) and `runs/done`."""
+    """Yield a folder with `runs/long` (at work: its lock is held), `runs/other` (failed) and `runs/done`."""
     root = tmp_path_factory.mktemp("fleet")
     (root / "runs").mkdir()
     write_long_run(root / "runs/long", iterations=12)
@@ -21,7 +22,11 @@ def fleet(tmp_path_factory):
     (root / "runs/done/params.yaml").write_text("seed: 7\npolicy: {recipe: gear_a_sgcd}\n")
     (root / "runs/empty").mkdir()
     (root / "secret.txt").write_text("not yours")
-    return root
+    lock = root / f"runs/long/.geartrain/work/policy-{KEY[:16]}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield root
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from geartrain.errors import UserError
+from geartrain.logs import LOGGER
 from geartrain.monitor.answers import Answers, QuestionError, page_file
 
 POLICY = (
@@ -37,6 +38,7 @@ TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg":
 INDEX = "index.html"
 MOST_FIELDS = 20
 """Of a query."""
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 QUIET_SECONDS = 60.0
 """How long a connection may say nothing before it is closed."""
 
@@ -66,9 +68,9 @@ class Server(ThreadingHTTPServer):
             ) from error
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that went away; print everything else."""
+        """Say nothing of a browser that went away, and of everything else what it was."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)
+            logging.getLogger(LOGGER).exception("run page: a request of %s failed", client_address)
 
 
 def is_allowed(host: str, names: Collection[str]) -> bool:
@@ -99,8 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         if url.path.startswith("/api/"):
             status, value = self._answer(url.path.removeprefix("/api/"), url.query)
-            text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-            self._send(status, "application/json", text.encode("utf-8", "replace"))
+            self._send(status, "application/json", _encoded(value))
             return
         name = url.path.removeprefix("/") or INDEX
         body = page_file(name)
@@ -123,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         except UserError as error:
             return HTTPStatus.NOT_FOUND, {"error": str(error)}
         except Exception as error:  # the page says it, and goes on asking
-            logging.getLogger(__name__).exception("an answer to a page")
+            logging.getLogger(LOGGER).exception("run page: no answer to %s", question)
             return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"a fault of the server: {error!r:.200}"}
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
@@ -138,6 +139,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *values: Any) -> None:
         """Keep no log of requests."""
+
+
+def _encoded(value: Any) -> bytes:
+    """Return a value as JSON; what is no number becomes null."""
+    try:
+        text = _JSON.encode(value)
+    except ValueError:  # some number is none: rare, and to look for it first takes as long as to encode
+        text = _JSON.encode(_finite(value))
+    return text.encode("utf-8", "replace")
 
 
 def _finite(value: Any) -> Any:

@@ -70,14 +70,13 @@ export class Chart {
   has(sets) { return sets.some(({ curves }) => this.keys.some((key) => curves[key])); }
 
   // sets: [{curves: {key: [xs, ys]}, name, dashed}]
-  show(sets) {
+  show(sets, width) {
     this.sets = sets;
-    this.element.hidden = !this.has(sets);
-    if (!this.element.hidden) this.draw();
+    this.draw(width);
   }
 
-  draw() {
-    const width = Math.max(220, this.element.clientWidth || 320);
+  draw(given) {
+    const width = Math.max(220, given || 320);
     const { low, high, first, last } = range(this.sets, this.keys);
     const x = (value) => ROOM.left + (value - first) / (last - first) * (width - ROOM.left - ROOM.right);
     const y = (value) => this.height - ROOM.bottom - (value - low) / (high - low) * (this.height - ROOM.top - ROOM.bottom);
@@ -146,8 +145,8 @@ export class Chart {
   }
 }
 
-// Charts of a layout: those in view are drawn at once, the others when there is time. A slider and the pointer move one
-// cursor through all of them.
+// Charts of a layout: the first is drawn at once, the others when there is time, those in view before the rest. A slider
+// and the pointer move one cursor through all of them.
 export class Charts {
   constructor(layout, { onIteration = null } = {}) {
     this.sets = [];
@@ -166,7 +165,7 @@ export class Charts {
         h("div", { class: place ? "panels charts" : "charts wide" }, charts.map((chart) => chart.element)));
       return { charts, element };
     });
-    this.resize = new ResizeObserver(() => this.all((chart) => { if (!chart.element.hidden && chart.scale && chart.scale.width !== Math.max(220, chart.element.clientWidth)) chart.draw(); }));
+    this.resize = new ResizeObserver(() => this.all((chart) => { if (!chart.element.hidden && chart.scale && chart.scale.width !== Math.max(220, chart.element.clientWidth)) chart.draw(chart.element.clientWidth); }));
     this.resize.observe(this.groups[0].element);
   }
 
@@ -178,27 +177,29 @@ export class Charts {
     this.sets = sets;
     this.waiting = [];
     for (const { charts, element } of this.groups) {
-      for (const chart of charts) {
-        chart.element.hidden = !chart.has(sets);
-        if (chart.element.hidden) continue;
-        const { top, bottom } = chart.element.getBoundingClientRect();
-        if (bottom > -200 && top < innerHeight + 200) chart.show(sets); else this.waiting.push(chart);
-      }
+      for (const chart of charts) chart.element.hidden = !chart.has(sets);
       element.hidden = charts.every((chart) => chart.element.hidden);
     }
+    // all places are read before anything is drawn: else the browser lays the page out once per chart
+    const places = this.groups.flatMap(({ charts }) => charts).filter((chart) => !chart.element.hidden)
+      .map((chart) => [chart, chart.element.getBoundingClientRect()]);
+    const inView = ([, { top, bottom }]) => bottom > 0 && top < innerHeight;
+    const [first, ...rest] = [...places.filter(inView), ...places.filter((one) => !inView(one))].map(([chart, { width }]) => [chart, width]);
+    if (first) first[0].show(sets, first[1]);
+    this.waiting = rest;
     const last = Math.max(0, ...sets.flatMap(({ curves }) => Object.values(curves).map(([xs]) => xs[xs.length - 1])));
     const following = this.slider.value === this.slider.max;
     this.slider.max = last;
     if (following) this.slider.value = last;
     this.tellLink(following ? last : Number(this.slider.value));
-    requestIdleCallback(() => this.drawRest());
+    requestIdleCallback(() => this.drawRest(), { timeout: 50 });
   }
 
   drawRest() {
-    const chart = this.waiting.shift();
+    const [chart, width] = this.waiting.shift() ?? [];
     if (!chart) return;
-    chart.show(this.sets);
-    requestIdleCallback(() => this.drawRest());
+    chart.show(this.sets, width);
+    requestIdleCallback(() => this.drawRest(), { timeout: 50 });
   }
 
   point(x, slid = false) {
