@@ -26,12 +26,13 @@ ATTESTED = "promotion"
 """The one stage whose artifacts may hold attestations."""
 NOT_CODE_OF_A_RESULT = frozenset(
     [
-        *("cli.py", "__main__.py", "engines.py", "metrics.py", "params.py", "processes.py", "progress.py"),
-        *("cluster", "credit_table.py", "data_commands.py", "differences", "feature_commands.py"),
-        *("lineage_commands.py", "monitor", "operations.py", "places.py", "pointers.py", "preemption.py", "reporting"),
-        *("scheduling.py", "serve_commands.py", "sources.py", "study", "versions"),
-        *("model_commands.py", "supply", "walkthrough.py", "withdrawals.py"),
-        *("command_groups.py", "exporter_command.py", "logs.py", "scrubbing.py", "telemetry"),
+        *("__main__.py", "cli.py", "cluster", "command_groups.py", "credit_table.py"),
+        *("data_commands.py", "diagnose_command.py", "diagnosis", "differences", "engines.py"),
+        *("exporter_command.py", "feature_commands.py", "lineage_commands.py", "live.py", "logs.py"),
+        *("metrics.py", "model_commands.py", "monitoring", "operations.py", "params.py", "places.py"),
+        *("pointers.py", "preemption.py", "processes.py", "progress.py", "reporting", "scheduling.py"),
+        *("scrubbing.py", "serve_commands.py", "sources.py", "study", "supply", "telemetry", "versions"),
+        *("viewer", "walkthrough.py", "withdrawals.py"),
     ]
 )
 """Parts of the package that cannot change what a stage computes."""

@@ -44,9 +44,9 @@ def serve(
     geartrain serve runs/smoke
     geartrain serve runs/a --compare runs/b
     """
-    from geartrain.monitor.answers import Answers
-    from geartrain.monitor.server import Server
-    from geartrain.monitor.workspaces import find_workspaces
+    from geartrain.viewer.answers import Answers
+    from geartrain.viewer.server import Server
+    from geartrain.viewer.workspaces import find_workspaces
 
     others = {} if compare is None else _other(compare)
     answers = Answers(directory, others)
@@ -67,7 +67,7 @@ def serve(
 
 
 def _other(folder: Path) -> dict[str, Path]:
-    from geartrain.monitor.workspaces import OWN, find_workspaces
+    from geartrain.viewer.workspaces import OWN, find_workspaces
 
     if OWN not in (find_workspaces(folder) if folder.is_dir() else {}):
         raise UserError(f"--compare {folder}: no workspace: it has no params.yaml. Name the folder of a run.")
@@ -91,7 +91,7 @@ def top(
     """
     from rich.console import Console
 
-    from geartrain.monitor import terminal
+    from geartrain.viewer import terminal
 
     view, console = terminal.View(directory), Console(highlight=False)
     if once or not console.is_terminal:

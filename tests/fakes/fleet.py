@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from geartrain.monitor.answers import Answers
-from geartrain.monitor.server import Server
+from geartrain.viewer.answers import Answers
+from geartrain.viewer.server import Server
 from tests.fakes import workspace
 from tests.fakes.long_run import KEY, write_long_run
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from geartrain.config_file import read_record
 from geartrain.errors import UserError
-from geartrain.monitor.state import Watched
 from geartrain.reporting.facts import Facts
 from geartrain.reporting.sections import DECODINGS, SPLITS
+from geartrain.viewer.state import Watched
 from geartrain.workspace import PARAMS
 
 Record = dict[str, Any]

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from geartrain.errors import UserError
 from geartrain.logs import LOGGER
-from geartrain.monitor.answers import Answers, QuestionError, page_file
+from geartrain.viewer.answers import Answers, QuestionError, page_file
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "

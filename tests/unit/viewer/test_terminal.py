@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from geartrain.errors import UserError
-from geartrain.monitor import terminal
+from geartrain.viewer import terminal
 from tests.fakes.long_run import write_long_run
 
 

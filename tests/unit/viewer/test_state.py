@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 
 from geartrain import live
-from geartrain.monitor.curves import thin
-from geartrain.monitor.state import FRESH_SECONDS, Watched, current
-from geartrain.monitor.tail import Tail
-from geartrain.monitor.workspaces import find_workspaces
+from geartrain.viewer.curves import thin
+from geartrain.viewer.state import FRESH_SECONDS, Watched, current
+from geartrain.viewer.tail import Tail
+from geartrain.viewer.workspaces import find_workspaces
 
 LONG_AGO = time.time() - 1000.0
 

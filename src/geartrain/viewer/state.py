@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from geartrain import live
 from geartrain.artifacts import MANIFEST
-from geartrain.monitor.tail import Progress, Tail
-from geartrain.monitor.workspaces import home_of
 from geartrain.stages.stage import FOLDERS, ORDER
+from geartrain.viewer.tail import Progress, Tail
+from geartrain.viewer.workspaces import home_of
 
 State = Literal["done", "running", "failed", "interrupted", "killed", "waiting"]
 FRESH_SECONDS = 15.0

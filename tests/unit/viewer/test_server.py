@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from geartrain.errors import UserError
-from geartrain.monitor.answers import Answers
-from geartrain.monitor.server import Server, is_allowed
+from geartrain.viewer.answers import Answers
+from geartrain.viewer.server import Server, is_allowed
 from tests.fakes.long_run import HOSTILE, write_long_run
 
 

@@ -17,14 +17,14 @@ from typing import Any
 
 from geartrain.artifacts import MANIFEST
 from geartrain.errors import UserError
-from geartrain.monitor import comparison, curves
-from geartrain.monitor.episodes import SORTS, Asked, Episodes, task_prompt
-from geartrain.monitor.state import Watched, alarms_of, current
-from geartrain.monitor.workspaces import require_workspaces
 from geartrain.reporting import sections
 from geartrain.reporting.facts import Facts, gather
 from geartrain.reporting.transcript import printable
 from geartrain.stages.stage import FOLDERS, ORDER
+from geartrain.viewer import comparison, curves
+from geartrain.viewer.episodes import SORTS, Asked, Episodes, task_prompt
+from geartrain.viewer.state import Watched, alarms_of, current
+from geartrain.viewer.workspaces import require_workspaces
 
 Record = dict[str, Any]
 Query = Mapping[str, str]
@@ -275,8 +275,8 @@ def page_file(name: str) -> bytes | None:
     """Return a file of the page, None: there is none of this name. Its style is the report's, and what it adds."""
     if name == "style.css":
         report = files("geartrain.reporting").joinpath("report.css")
-        return report.read_bytes() + files("geartrain.monitor").joinpath("page", "page.css").read_bytes()
-    folder = files("geartrain.monitor").joinpath("page")
+        return report.read_bytes() + files("geartrain.viewer").joinpath("page", "page.css").read_bytes()
+    folder = files("geartrain.viewer").joinpath("page")
     known = {entry.name: entry for entry in folder.iterdir() if entry.is_file()}
     return known[name].read_bytes() if name in known and name != "page.css" else None
 

@@ -18,9 +18,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from geartrain.monitor.curves import points
-from geartrain.monitor.state import StageState, Watched, alarms_of, current
-from geartrain.monitor.workspaces import OWN, require_workspaces
+from geartrain.viewer.curves import points
+from geartrain.viewer.state import StageState, Watched, alarms_of, current
+from geartrain.viewer.workspaces import OWN, require_workspaces
 from geartrain.wording import compact, duration, printable
 
 EVERY_SECONDS = 1.0
