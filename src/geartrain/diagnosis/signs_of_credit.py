@@ -15,8 +15,6 @@ FAR_TEACHER = 0.8
 """Spread of the ratio to a teacher above which it is too old (GEAR-94)."""
 CRITIC_STILL = 1e-9
 """Relative distance of the critic's weights from its start."""
-CRITIC_BLIND = 0.1
-"""Correlation with fresh labels below which a critic knows nothing of this policy."""
 ONE_GRAIN = 0.95
 """Mean weight of a grain at which the others do not count."""
 GRAINS = ("grain_global", "grain_step", "grain_token")
@@ -88,7 +86,7 @@ def _still_critic(records: Records) -> Reading | None:
 def _blind_critic(records: Records) -> Reading | None:
     points = [(i, max(0.0, value)) for i, value in records.points("critic_correlation")]
     say = "the critic's scores and what siblings say correlate at {value}, {start} at first (limit {limit})"
-    return lasting(points, CRITIC_BLIND, say, below=True, least=WINDOW)
+    return lasting(points, validity.USELESS_CRITIC, say, below=True, least=WINDOW)
 
 
 def _silent_critic(records: Records) -> Reading | None:
@@ -103,7 +101,7 @@ def _silent_critic(records: Records) -> Reading | None:
 
 def _poor_critic(records: Records) -> Reading | None:
     found, shuffled = records.metric("critic", "correlation"), records.metric("critic", "correlation_shuffled")
-    if found is None or found > max(CRITIC_BLIND, shuffled or 0.0):
+    if found is None or found > max(validity.USELESS_CRITIC, shuffled or 0.0):
         return None
     return Reading(f"on held-out tasks the critic correlates at {short(found)} with its labels", 0)
 

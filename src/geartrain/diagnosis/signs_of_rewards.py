@@ -24,8 +24,8 @@ FLAT = 0.9
 """Share of groups without a signal."""
 ALIKE = 0.5
 """Share of the groups of both outcomes whose rewards are all the same."""
-SOLVED, HOPELESS = 0.9, 0.02
-"""Success at which groups of one outcome are no fault, and at which they are no wonder."""
+HOPELESS = 0.02
+"""Success at which groups of one outcome are no wonder; at `validity.SOLVED` they are no fault."""
 STARVED = 0.25
 """Share of a family's fair part of the episodes below which it is starved; fair is its share of `val`."""
 FORGOTTEN, FORGOTTEN_POINTS = 0.5, 0.15
@@ -142,10 +142,12 @@ def _alike(records: Records) -> Reading | None:
 
 def _one_outcome(records: Records, *, success: bool) -> Reading | None:
     now = records.now("success")
-    if now is None or (now < SOLVED if success else now > HOPELESS):
+    if now is None or (now < validity.SOLVED if success else now > HOPELESS):
         return None
     points = records.points("success")
-    onset = next(i for i, value in points if (value >= SOLVED if success else value <= HOPELESS) or i == points[-1][0])
+    onset = next(
+        i for i, value in points if (value >= validity.SOLVED if success else value <= HOPELESS) or i == points[-1][0]
+    )
     return Reading(f"success {now:.0%} in the last iterations", onset)
 
 

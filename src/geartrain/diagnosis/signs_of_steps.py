@@ -139,16 +139,13 @@ def _lengths(records: Records) -> Reading | None:
 def _no_gain(records: Records) -> Reading | None:
     """Read a run that is no better for its training, neither on its own tasks nor on others."""
     start, now, found = records.start("success"), records.now("success"), records.validations()
-    if start is None or now is None or len(records.history) < UNGAINED_ITERATIONS or now >= SOLVED:
+    if start is None or now is None or len(records.history) < UNGAINED_ITERATIONS or now >= validity.SOLVED:
         return None
     later = [value for _, value in found[1:]]
     if now - start > UNGAINED or (found and later and max(later) - found[0][1] > UNGAINED):
         return None
     held = f", {max(later):.0%} at best on held-out tasks, {found[0][1]:.0%} before" if later else ""
     return Reading(f"success {now:.0%} now, {start:.0%} at the start{held}", 0)
-
-
-SOLVED = 0.9
 
 
 def _gap(records: Records) -> Reading | None:
