@@ -37,7 +37,7 @@ from geartrain.rewards.mix import RewardMix, Scored
 from geartrain.training import policy as loop
 
 ROOT = Path(__file__).parents[1]
-FIXTURES = ROOT / "tests/unit/diagnosis/runs"
+FIXTURES = ROOT / "tests/unit/diagnosis/kept"
 SHARED = ("tasks", "warm_start", "collect", "preferences", "reward_model", "critic")
 SIZES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "twophase": (

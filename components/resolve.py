@@ -25,10 +25,9 @@ def resolve(
     from geartrain.config import parse_config
 
     with reported("resolve"):
-        record = {"model": model, "environment": environment, "preferences": preferences}
-        record |= {"reward_model": reward_model, "critic": critic}
-        pins = parse_pins(data)
-        outside = dataset_digest(parse_config(record, source="task resolve"), dataset_rev, pins)
+        some, pins = {"model": model, "environment": environment, "preferences": preferences}, parse_pins(data)
+        config = parse_config({**some, "reward_model": reward_model, "critic": critic}, source="task resolve")
+        outside = dataset_digest(config, dataset_rev, pins)
         require_there(pins)
         code = image_digest(image)
     say(f"resolved: data {outside}, code {code}")

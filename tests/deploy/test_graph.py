@@ -17,7 +17,7 @@ from pipelines.resources import UNCACHED
 ROOT = Path(__file__).parents[2]
 BODY_LINES = 12
 MARKS = {"dataset_rev", "dataset_digest", "image_digest"}
-BESIDE_THE_CONFIGURATION = {"dataset_rev", *JOBS.values()}
+BESIDE_THE_CONFIGURATION = {"data", "dataset_rev", *JOBS.values()}
 CHANNEL = "pipelinechannel--"
 """What Kubeflow puts before a name that it hands down into a sub-DAG."""
 
@@ -65,8 +65,9 @@ def test_shell_has_the_stage_s_interface(name: str, spec: dict[str, Any], stages
     component = spec["components"][f"comp-{name.replace('_', '-')}"]
     inputs, declared = component["inputDefinitions"], stages[name]
     own = {"settings" if section == name else section for section in declared.sections}
+    pinned = {"data"} if declared.files else set()
     launching = {"cluster", "task_config"} if name in JOBS else set()
-    assert set(inputs["parameters"]) == {"seed", "threads"} | own | MARKS | launching
+    assert set(inputs["parameters"]) == {"seed", "threads"} | own | MARKS | launching | pinned
     assert set(inputs.get("artifacts", {})) == set(declared.inputs)
     assert set(component["outputDefinitions"]["artifacts"]) == {name, "metrics"}
 

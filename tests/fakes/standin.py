@@ -195,6 +195,10 @@ def _module() -> SimpleNamespace:
     )
 
 
+MODULE = _module()
+"""One for all: torch.get_device_module remembers what it found."""
+
+
 @contextmanager
 def standin() -> Iterator[_Rules]:
     """Have the stand-in for a while, on this thread; yields what has counted its operations."""
@@ -210,7 +214,7 @@ def standin() -> Iterator[_Rules]:
         raise RuntimeError("a file with tensors of the stand-in: who has none cannot read it without map_location")
 
     torch.serialization.register_package(5, where, back)
-    setattr(torch, KIND, _module())
+    setattr(torch, KIND, MODULE)
     try:
         with _Answers(memory), rules:
             yield rules

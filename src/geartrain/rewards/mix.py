@@ -3,7 +3,7 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -30,7 +30,7 @@ class Scored:
     """The same trajectories with `rewards` (raw, by channel), `turn.reward` and `turn.token_rewards` filled."""
     failures: Counter[str]
     """Missing values by "channel.reason"; what merely does not apply is prefixed "n/a "."""
-    judge_seconds: float = 0.0
+    judge_seconds: float = field(default=0.0, compare=False)
     """Wall seconds that the learned channel took: what judging costs."""
 
 

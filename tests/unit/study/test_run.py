@@ -38,8 +38,10 @@ class Stages:
             target, spec = folder / FOLDERS[stage], load_stage(stage)
             target.mkdir(parents=True, exist_ok=True)
             (target / "content.txt").write_text(f"{name} {spec.parameters(config)}")
-            inputs = {i: artifacts.read_manifest(folder / FOLDERS[i]).digest for i in spec.inputs}
-            artifacts.write_manifest(target, stage=stage, parameters=spec.parameters(config), inputs=inputs, metrics={})
+            read = {i: artifacts.read_manifest(folder / FOLDERS[i]) for i in spec.inputs}
+            known = {"parameters": spec.parameters(config), "inputs": {i: one.digest for i, one in read.items()}}
+            ancestors = {digest: i for one in read.values() for digest, i in artifacts.origins(one).items()}
+            artifacts.write_manifest(target, stage=stage, **known, metrics={}, ancestors=ancestors)
         return 0
 
 

@@ -77,6 +77,7 @@ def test_a_file_says_the_same(readings, endpoint, tmp_path):
 
 
 def test_a_closed_port_can_be_used_again_at_once(readings):
+    before = set(threading.enumerate())
     endpoint = Endpoint(readings)
     port = endpoint.port
     fetch(port)
@@ -86,7 +87,7 @@ def test_a_closed_port_can_be_used_again_at_once(readings):
     again = Endpoint(readings, port=port)
     fetch(port)
     again.close()
-    assert not [thread for thread in threading.enumerate() if "serve_forever" in thread.name]
+    assert not [thread for thread in set(threading.enumerate()) - before if "serve_forever" in thread.name]
 
 
 def test_closing_waits_for_one_more_scrape(readings):
