@@ -97,7 +97,8 @@ def one_word(work: Path) -> PolicyTrainer:
 
     def reward(trajectory: Trajectory, value: float | None) -> float:
         said = [token for turn in trajectory.turns for token in turn.action_ids]
-        return sum(token == liked for token in said) / max(1, len(said))
+        # siblings that all say it must differ: iterations without a signal train nothing, and are over before a scrape
+        return sum(token == liked for token in said) / max(1, len(said)) + 1e-3 * trajectory.sibling
 
     let(trainer, reward=reward)
     return trainer
