@@ -18,6 +18,7 @@ and `kind`:
 A watcher is never worth a run: what cannot be written is said once, and not tried again.
 """
 
+import fcntl
 import json
 import math
 import time
@@ -124,6 +125,26 @@ def iterations(lines: Sequence[Line]) -> list[Line]:
     """Return the iteration lines that count, by index: of an iteration that a resumed run did again, the last."""
     kept: dict[int, Line] = {line["index"]: line for line in lines if line["kind"] == "iteration"}
     return [kept[index] for index in sorted(kept)]
+
+
+def stage_of(path: Path) -> str:
+    """Return the stage that a file tells of."""
+    return path.stem.rpartition("-")[0]
+
+
+def is_held(path: Path) -> bool:
+    """Tell whether a process here holds the lock of the work that a file tells of, as `stages.stage` does.
+
+    Whoever wants the lock in this moment waits for microseconds.
+    """
+    try:
+        with (path.parent.parent / "work" / f"{path.stem}.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _opened(path: Path) -> TextIO | None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from geartrain import artifacts, logs, withdrawals
+from geartrain import artifacts, logs
 from geartrain.config import Config, parse_config
 from geartrain.config_file import check_together, load_config, missing_files, read_record, read_yaml
 from geartrain.errors import UserError
 from geartrain.lineage import tombstones
 from geartrain.sources import is_source, named_files, read_sources
-from geartrain.stages.stage import FOLDERS, home
+from geartrain.stages.stage import FOLDERS, home, homes
 
 PARAMS = "params.yaml"
 MADE_BY = "# made by: geartrain run"
@@ -109,8 +109,9 @@ def is_current(folder: Path, stage: str, config: Config) -> bool:
         stages = [name for name in manifest.inputs if not is_source(name)]
         read = {name: artifacts.read_manifest(folder / FOLDERS[name]) for name in stages}
         inputs = {name: one.digest for name, one in read.items()}
-        homes = [folder / home(), withdrawals.project(folder) / ".geartrain"]
-        tombstones.require_allowed(homes, [tombstones.used(stage, folder / FOLDERS[stage], manifest)], itself=False)
+        tombstones.require_allowed(
+            homes(folder), [tombstones.used(stage, folder / FOLDERS[stage], manifest)], itself=False
+        )
         if any(artifacts.origins(one).keys() - manifest.ancestors.keys() for one in read.values()):
             return False  # it leaves out what its inputs were made from
     except (UserError, KeyError):  # not whole, made from something that is no stage, or from what is withdrawn

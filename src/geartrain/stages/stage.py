@@ -72,9 +72,9 @@ def home() -> Path:
     return Path(os.environ.get("GEARTRAIN_HOME", ".geartrain"))
 
 
-def homes() -> list[Path]:
-    """Return the homes whose lineage may know what is used here: this one, and that of the project around it."""
-    return [home(), withdrawals.project(Path()) / ".geartrain"]
+def homes(folder: Path = Path()) -> list[Path]:
+    """Return the homes whose lineage may know what a workspace uses: its own, and that of the project around it."""
+    return [folder / home(), withdrawals.project(folder) / ".geartrain"]
 
 
 def event_log() -> Path:

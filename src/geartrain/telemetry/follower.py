@@ -1,6 +1,5 @@
 """The metrics of a workspace from its live files, while stages come and go."""
 
-import fcntl
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ class Follower:
 
     def __init__(self, home: Path, readings: Readings) -> None:
         """Follow the stages whose work in progress lies in `home`; it need not be there yet."""
-        self._live, self._work = home / live.FOLDER, home / "work"
+        self._live = home / live.FOLDER
         self._readings = readings
         self._files: dict[Path, _File] = {}
 
@@ -40,14 +39,14 @@ class Follower:
         for path, line in sorted(told, key=lambda pair: pair[1]["time"]):
             self._take(path, line)
         for path, file in self._files.items():
-            if file.open and not _is_held(self._work / f"{path.stem}.lock"):
+            if file.open and not live.is_held(path):
                 self._end_lost(path, file)
 
     def _take(self, path: Path, line: live.Line) -> None:
-        file, stage = self._files[path], _stage_of(path)
+        file, stage = self._files[path], live.stage_of(path)
         if line["kind"] == "begin":
             for other, rival in self._files.items():
-                rival.open = rival.open and _stage_of(other) != stage
+                rival.open = rival.open and live.stage_of(other) != stage
             file.began, file.open = line["time"], True
         elif line["kind"] == "end":
             file.open = False
@@ -58,20 +57,4 @@ class Follower:
             if live.follow(path, file.position)[0]:  # its end was written before the lock was let go: the next look
                 return
         file.open = False
-        self._readings.lose(_stage_of(path))
-
-
-def _stage_of(path: Path) -> str:
-    return path.stem.rpartition("-")[0]
-
-
-def _is_held(lock: Path) -> bool:
-    """Return whether a process holds the lock of a stage, as `stages.stage` does while it works."""
-    try:
-        with lock.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+        self._readings.lose(live.stage_of(path))

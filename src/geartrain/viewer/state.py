@@ -1,6 +1,5 @@
 """The state of a workspace: which stage is at work, how far, since when; what is done, what failed and why."""
 
-import fcntl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +45,7 @@ class Watched:
         """Look for new records, and read on in those that count."""
         newest: dict[str, tuple[float, Path]] = {}
         for path in (self.home / live.FOLDER).glob("*-*.jsonl"):
-            stage = path.stem.rpartition("-")[0]
+            stage = live.stage_of(path)
             try:
                 newest[stage] = max(newest.get(stage, (0.0, path)), (path.stat().st_mtime, path))
             except OSError:
@@ -102,8 +101,7 @@ class Watched:
         return replace(seen, state="interrupted" if outcome == "interrupted" else "failed", reason=reason)
 
     def _at_work(self, tail: Tail) -> bool:
-        lock = self.home / "work" / f"{tail.path.stem}.lock"
-        return _is_held(lock) or time.time() - tail.updated < FRESH_SECONDS
+        return live.is_held(tail.path) or time.time() - tail.updated < FRESH_SECONDS
 
 
 def current(stages: Sequence[StageState]) -> StageState | None:
@@ -127,15 +125,3 @@ def _changed(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _is_held(lock: Path) -> bool:
-    """Tell whether somebody holds a stage's lock. Whoever wants it in this moment waits for microseconds."""
-    try:
-        with lock.open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
