@@ -1,6 +1,7 @@
 """S3 on 127.0.0.1: moto's server, which counts requests and answers some of them with a fault."""
 
 import threading
+import urllib.request
 from collections import Counter
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ class Fault:
 
 
 class ObjectStore:
-    """Use as a context manager; it begins empty."""
+    """Use as a context manager; it begins empty. One at a time: moto keeps its objects by process."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
@@ -55,6 +56,9 @@ class ObjectStore:
             aws_access_key_id="testing",
             aws_secret_access_key="testing",
         )
+        reset = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")
+        urllib.request.urlopen(reset, timeout=30).close()
+        self.requests.clear()
         return self
 
     def __exit__(self, *_: object) -> None:
