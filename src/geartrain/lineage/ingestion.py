@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import from_json
+from orjson import loads
 
 from geartrain.lineage import journal
 from geartrain.lineage.events import SHA256
 
-VERSION = 2
+VERSION = 3
 _SCHEMA = """
 CREATE TABLE files(path TEXT PRIMARY KEY, size INT, stamp TEXT, sha256 TEXT, latest TEXT) WITHOUT ROWID;
 CREATE TABLE unread(path TEXT, place INT, PRIMARY KEY(path, place)) WITHOUT ROWID;
@@ -26,45 +26,23 @@ CREATE TABLE withdrawals(
 CREATE TABLE runs(
     id INTEGER PRIMARY KEY, run TEXT UNIQUE, job TEXT, namespace TEXT, parent TEXT, attempt INT, code TEXT,
     started TEXT, ended TEXT, state TEXT NOT NULL, rank INT NOT NULL, error TEXT, path TEXT, place INT);
-CREATE INDEX runs_of_parent ON runs(parent);
 CREATE TABLE artifacts(
     id INTEGER PRIMARY KEY, digest TEXT UNIQUE, name TEXT, kind TEXT, folder TEXT, licence TEXT, origin TEXT,
     made TEXT, promoted INT NOT NULL DEFAULT 0);
-CREATE INDEX artifacts_by_name ON artifacts(name, made);
 CREATE TABLE edges(
-    artifact INT, output INT, run INT, name TEXT, manifest TEXT,
-    PRIMARY KEY(artifact, output, run, name)) WITHOUT ROWID;
-CREATE INDEX edges_of_run ON edges(run, output, artifact);
+    run INT, output INT, artifact INT, name TEXT, manifest TEXT,
+    PRIMARY KEY(run, output, artifact, name)) WITHOUT ROWID;
 """
+_INDICES = """
+CREATE INDEX IF NOT EXISTS runs_of_parent ON runs(parent);
+CREATE INDEX IF NOT EXISTS artifacts_by_name ON artifacts(name, made);
+CREATE INDEX IF NOT EXISTS edges_of_artifact ON edges(artifact, output, run);
+"""
+"""Made once the tables are full: sorting is quicker than keeping in order."""
 _HARMED = (AttributeError, LookupError, TypeError, ValueError, OverflowError, sqlite3.ProgrammingError)
 """What an event of another shape than ours ends in, wherever that is met."""
 _RANK = {"START": 0, "ABORT": 1, "FAIL": 2, "COMPLETE": 3}
 """Of two ends of one run the higher one counts: one that was taken for lost may have finished after all."""
-_RUN = """
-INSERT INTO runs(run, job, namespace, parent, attempt, code, started, ended, state, rank, error, path, place)
-VALUES (:run, :job, :namespace, :parent, :attempt, :code, :started, :ended, :state, :rank, :error, :path, :place)
-ON CONFLICT(run) DO UPDATE SET
-    started = coalesce(min(started, excluded.started), started, excluded.started),
-    ended = CASE WHEN excluded.rank > rank THEN excluded.ended ELSE ended END,
-    error = CASE WHEN excluded.rank > rank THEN excluded.error ELSE error END,
-    path = CASE WHEN excluded.rank > rank THEN excluded.path ELSE path END,
-    place = CASE WHEN excluded.rank > rank THEN excluded.place ELSE place END,
-    state = CASE WHEN excluded.rank > rank THEN excluded.state ELSE state END,
-    rank = max(rank, excluded.rank)
-RETURNING id
-"""
-_ARTIFACT = """
-INSERT INTO artifacts(digest, name, kind, folder, licence, origin, made, promoted)
-VALUES (:digest, :name, :kind, :folder, :licence, :origin, :made, :promoted)
-ON CONFLICT(digest) DO UPDATE SET
-    promoted = max(promoted, excluded.promoted), made = coalesce(made, excluded.made),
-    kind = CASE WHEN excluded.made IS NOT NULL THEN excluded.kind ELSE kind END,
-    name = CASE WHEN excluded.made IS NOT NULL AND made IS NULL THEN excluded.name ELSE name END,
-    folder = CASE WHEN folder = '' THEN excluded.folder ELSE folder END,
-    licence = CASE WHEN licence = '' THEN excluded.licence ELSE licence END,
-    origin = CASE WHEN origin = '' THEN excluded.origin ELSE origin END
-RETURNING id
-"""
 
 
 def refresh(database: sqlite3.Connection, folder: Path) -> int:
@@ -78,6 +56,7 @@ def refresh(database: sqlite3.Connection, folder: Path) -> int:
             _start_anew(database)
             count = _follow(database, folder)
         assert count is not None
+        _execute(database, _INDICES)
         database.execute("COMMIT")
     except BaseException:
         database.execute("ROLLBACK")
@@ -88,9 +67,13 @@ def refresh(database: sqlite3.Connection, folder: Path) -> int:
 def _start_anew(database: sqlite3.Connection) -> None:
     for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
         database.execute(f"DROP TABLE {table}")
-    for statement in _SCHEMA.split(";"):
-        database.execute(statement)
+    _execute(database, _SCHEMA)
     database.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _execute(database: sqlite3.Connection, statements: str) -> None:
+    for statement in statements.split(";"):  # executescript would end the transaction
+        database.execute(statement)
 
 
 def _follow(database: sqlite3.Connection, folder: Path) -> int | None:
@@ -123,19 +106,59 @@ def _follow(database: sqlite3.Connection, folder: Path) -> int | None:
             except _HARMED:
                 database.execute("INSERT OR IGNORE INTO unread VALUES (?, ?)", (names[path], place))
             count += 1
+        reader.write()
         row = (names[path], end, now, hashlib.sha256(memoryview(data)[:end]).hexdigest(), latest[writer])
         database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", row)
-    reader.finish()
     return count
 
 
 def _events(data: bytes, begin: int, end: int) -> Iterator[tuple[int, journal.Event]]:
     while begin < end:
         stop = data.index(b"\n", begin)
-        event = journal.parse_event(data[begin:stop], from_json)  # json takes half as long again
+        event = journal.parse_event(data[begin:stop], loads)  # json takes more than twice as long
         if event is not None:
             yield begin, event
         begin = stop + 1
+
+
+class _Table:
+    """Rows of one table by what names them: read when first asked for, written together."""
+
+    def __init__(self, database: sqlite3.Connection, name: str, key: str) -> None:
+        self._database, self._key = database, key
+        self._columns = [row[1] for row in database.execute(f"PRAGMA table_info({name})")]
+        self._find = f"SELECT * FROM {name} WHERE {key} = ?"  # noqa: S608 - our own words, as below
+        self._write = f"INSERT OR REPLACE INTO {name} VALUES ({', '.join(f':{column}' for column in self._columns)})"  # noqa: S608
+        self._next = database.execute(f"SELECT coalesce(max(id), 0) + 1 FROM {name}").fetchone()[0]  # noqa: S608
+        self._rows: dict[str, dict[str, Any]] = {}
+
+    def row(self, named: str, new: dict[str, Any]) -> dict[str, Any]:
+        """Return the row of that name, to be changed in place; `new` with a number if there was none."""
+        row = self._rows.get(named)
+        if row is None:
+            found = self._database.execute(self._find, (named,)).fetchone()
+            if found is None:
+                row = {"id": self._next, self._key: named, **new}
+                self._next += 1
+            else:
+                row = dict(zip(self._columns, found, strict=True))
+            self._rows[named] = row
+        return row
+
+    def write(self) -> None:
+        """Write what was asked for since the last time."""
+        self._database.executemany(self._write, self._rows.values())
+        self._rows.clear()
+
+
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row as it is. What SQLite would not take is an error now: later it would be one of all rows together."""
+    for value in row.values():
+        if isinstance(value, str):
+            value.encode()
+        elif value is not None and not (isinstance(value, int) and abs(value) < 2**63):
+            raise TypeError(f"no value of a table: {value!r:.80}")
+    return row
 
 
 class _Reader:
@@ -143,12 +166,16 @@ class _Reader:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
+        self._runs, self._artifacts = _Table(database, "runs", "run"), _Table(database, "artifacts", "digest")
         self._known: dict[str, int] = {}
-        self._edges: list[tuple[int, int, int, str, str]] = []
+        self._edges: dict[tuple[int, int, int, str], str] = {}
 
-    def finish(self) -> None:
+    def write(self) -> None:
         """Write what was put off."""
-        self._database.executemany("INSERT OR IGNORE INTO edges VALUES (?, ?, ?, ?, ?)", self._edges)
+        self._runs.write()
+        self._artifacts.write()
+        edges = ((*arrow, manifest) for arrow, manifest in self._edges.items())
+        self._database.executemany("INSERT OR IGNORE INTO edges VALUES (?, ?, ?, ?, ?)", edges)
         self._edges.clear()
 
     def take(self, event: journal.Event, when: str, path: str, place: int) -> None:
@@ -157,29 +184,29 @@ class _Reader:
         if rank is None:  # RUNNING and OTHER change nothing here
             return
         facets = event["run"].get("facets") or {}
-        over = rank > 0
-        run = {
-            "run": event["run"]["runId"],
-            "job": event["job"]["name"],
-            "namespace": event["job"].get("namespace", ""),
+        job = event["job"]
+        error = json.dumps(facets["geartrain_error"]["message"]) if "geartrain_error" in facets else None
+        new = {
+            "job": job["name"],
+            "namespace": job.get("namespace", ""),
             "parent": (facets.get("parent") or {}).get("run", {}).get("runId"),
             "attempt": (facets.get("geartrain_stage") or {}).get("attempt"),
             "code": (facets.get("geartrain_code") or {}).get("digest"),
-            "started": None if over else when,
-            "ended": when if over else None,
-            "state": event["eventType"],
-            "rank": rank,
-            "error": json.dumps(facets["geartrain_error"]["message"]) if "geartrain_error" in facets else None,
-            "path": path,
-            "place": place,
+            "started": None,
+            "rank": -1,
         }
-        (number,) = self._database.execute(_RUN, run).fetchone()
+        run = self._runs.row(event["run"]["runId"], _checked(new))
+        if rank == _RANK["START"]:
+            run["started"] = min(run["started"] or when, when)
+        if rank > run["rank"]:
+            said = {"state": event["eventType"], "ended": when if rank else None, "error": error}
+            run.update(said, rank=rank, path=path, place=place)
         verdict = (facets.get("geartrain_metrics") or {}).get("values", {}).get("promoted")
         for item in event.get("inputs") or ():
-            self._connect(number, item, 0, None, verdict)
+            self._connect(run["id"], item, 0, None, verdict)
         if rank == _RANK["COMPLETE"]:
             for item in event.get("outputs") or ():
-                self._connect(number, item, 1, when, verdict)
+                self._connect(run["id"], item, 1, when, verdict)
             if "geartrain_withdrawal" in facets:
                 stone = facets["geartrain_withdrawal"]
                 row = (stone["digest"], stone["record"], stone["action"], stone["sha256"], when)
@@ -193,7 +220,8 @@ class _Reader:
             if artifact is None:
                 artifact = self._known[version] = self._artifact(item, facets, version, output, made, verdict)
             manifest = str((facets.get("geartrain_artifact") or {}).get("manifest") or "")
-            self._edges.append((artifact, output, run, str(item["name"]), manifest))
+            f"{item['name']}{manifest}".encode()  # as in `_checked`
+            self._edges.setdefault((run, output, artifact, item["name"]), manifest)
 
     def _artifact(
         self,
@@ -208,15 +236,17 @@ class _Reader:
         if output and verdict == 0:  # a gate that stayed shut leaves a record, not a model
             kind = "report"
         tags = (facets.get("tags") or {}).get("tags") or ()
-        row = {
-            "digest": version.removeprefix(SHA256),
-            "name": item["name"],
-            "kind": kind,
+        said = {
             "folder": (facets.get("geartrain_artifact") or {}).get("path", ""),
             "licence": next((tag["value"] for tag in tags if tag.get("key") == "license"), ""),
             "origin": (facets.get("dataSource") or {}).get("uri", ""),
-            "made": made,
-            "promoted": int(bool(verdict) and (output == 1 or kind == "model")),
         }
-        (artifact,) = self._database.execute(_ARTIFACT, row).fetchone()
-        return int(artifact)
+        new = {"name": item["name"], "kind": kind, "made": None, "promoted": 0, **said}
+        row = self._artifacts.row(version.removeprefix(SHA256), _checked(new))
+        row.update({key: value for key, value in said.items() if not row[key]})
+        row["promoted"] |= int(bool(verdict) and (output == 1 or kind == "model"))
+        if made is not None:  # who made it knows best
+            row["kind"] = kind
+            if row["made"] is None:
+                row.update(name=item["name"], made=made)
+        return int(row["id"])

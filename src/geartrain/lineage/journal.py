@@ -178,20 +178,24 @@ def _is_event(event: Any) -> bool:
     job, run = event.get("job"), event.get("run")
     if not (isinstance(job, dict) and isinstance(run, dict)):
         return False
-    names = (event.get("eventType"), event.get("eventTime"), job.get("name"), run.get("runId"))
-    data = [item for side in ("inputs", "outputs") for item in _listed(event.get(side))]
-    return all(isinstance(name, str) for name in names) and all(
-        isinstance(item, dict) and isinstance(item.get("name", ""), str) and _is_facets(item.get("facets"))
-        for item in ({"facets": run.get("facets")}, *data)
-    )
+    for name in (event.get("eventType"), event.get("eventTime"), job.get("name"), run.get("runId")):
+        if not isinstance(name, str):
+            return False
+    return _are_facets(run.get("facets")) and _are_data(event.get("inputs")) and _are_data(event.get("outputs"))
 
 
-def _listed(value: Any) -> list[Any]:
-    return [] if value is None else value if isinstance(value, list) else [None]
+def _are_data(value: Any) -> bool:
+    for item in [] if value is None else value if isinstance(value, list) else [None]:
+        if not (isinstance(item, dict) and isinstance(item.get("name", ""), str) and _are_facets(item.get("facets"))):
+            return False
+    return True
 
 
-def _is_facets(value: Any) -> bool:
-    return value is None or (isinstance(value, dict) and all(isinstance(facet, dict) for facet in value.values()))
+def _are_facets(value: Any) -> bool:
+    for facet in () if value is None else value.values() if isinstance(value, dict) else (None,):
+        if not isinstance(facet, dict):
+            return False
+    return True
 
 
 def read_events(folder: Path) -> list[Event]:

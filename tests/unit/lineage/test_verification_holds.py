@@ -13,7 +13,7 @@ import pytest
 from geartrain import artifacts, withdrawals
 from geartrain.cli import app
 from geartrain.errors import UserError
-from geartrain.lineage import events, journal, mirror, tombstones, verification
+from geartrain.lineage import events, evidence, journal, mirror, tombstones, verification
 from geartrain.lineage.index import make_anew, open_index
 from geartrain.stages.stage import FOLDERS
 from tests.fakes.recorded import RUNNER, edit_manifest, hide_input, lines, log, make, verify
@@ -42,6 +42,45 @@ def test_an_event_of_another_shape_is_named_and_counts_for_nothing(workspace: Pa
     code, output = verify()
     assert code == 3
     assert "an event of a shape that is not ours" in output
+
+
+VERSION = ("inputs", 0, "facets", "version", "datasetVersion")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("job", "namespace"), ["a list"]),
+        (("job", "name"), "half a character \udcff"),
+        (("run", "facets", "geartrain_stage", "attempt"), 2**70),
+        (("run", "facets", "geartrain_stage", "attempt"), 1.5),
+        (("run", "facets", "geartrain_code", "digest"), {}),
+        (("run", "facets", "geartrain_metrics", "values"), []),
+        (("run", "facets", "geartrain_error"), {}),
+        (("inputs", 0, "name"), "half a character \udcff"),
+        (("inputs", 0, "facets", "geartrain_artifact", "manifest"), "half a character \udcff"),
+        (("inputs", 0, "facets", "geartrain_artifact", "path"), 7.5),
+        (VERSION, "sha256:half a character \udcff"),
+    ],
+)
+def test_a_value_that_no_table_takes_harms_no_other_event(workspace: Path, place: Any, value: object) -> None:
+    """Rows are written many at a time: one that cannot be is told apart before."""
+    folder = Path(".geartrain/lineage")
+    before = make_anew(folder).counts()
+    shape = json.loads(next(line for line in reversed(lines()) if json.loads(line)["inputs"]))
+    shape["run"]["runId"] = events.new_run_id()
+    shape["inputs"][0]["facets"]["version"]["datasetVersion"] = "sha256:" + "e" * 64  # met for the first time
+    at = shape
+    for step in place[:-1]:
+        at = at.setdefault(step, {}) if isinstance(at, dict) else at[step]
+    at[place[-1]] = value
+    journal.append(folder, shape)
+    index = make_anew(folder)
+    counts = index.counts()
+    assert before["runs"] <= counts["runs"] <= before["runs"] + 1
+    assert counts["models"] == before["models"]
+    assert verify()[0] == 3
+    assert [place for _, place in evidence.unread(index)] == [log().read_bytes().rindex(b'{"eventTime"')]
 
 
 def test_an_event_that_only_json_can_read_is_in_the_index(workspace: Path) -> None:
