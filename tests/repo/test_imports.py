@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import grimp
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 IMPORTERS = {
     "transformers": {"geartrain.models.backbone"},
@@ -42,6 +45,14 @@ def test_heavy_dependency_has_one_importer(package: str, imports: grimp.ImportGr
     found = imports.find_modules_that_directly_import(package) if package in imports.modules else set()
     ours = {name for name in found if name.partition(".")[0] in {"geartrain", "components", "pipelines"}}
     assert ours <= IMPORTERS[package]
+
+
+def test_metrics_are_scraped_and_never_pushed() -> None:
+    """What is pushed outlives its job, and so do the files of prometheus-client's several-process mode."""
+    ways = r"push_to_gateway|pushadd_to_gateway|prometheus_multiproc_dir|prometheus_client\.multiprocess|pushgateway:"
+    command = ["git", "grep", "-iE", ways, "--", "src", "components", "pipelines", "k8s", "Dockerfile"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (found.returncode, found.stdout) == (1, ""), found.stdout + found.stderr
 
 
 def test_importing_pipelines_loads_no_torch() -> None:
