@@ -116,7 +116,9 @@ MIXTURE: Mapping[str, Setting] = {
         "what the grain weights are trained on: explain the teacher's decisions, align with the outcome, or regress it",
         choices=("explanation", "alignment", "regression"),
     ),
-    "grain_learning_rate": Setting(1e-3, "Adam's, of the grain network", "the mixture stays even", "it follows noise"),
+    "grain_learning_rate": Setting(
+        1e-3, "Adam's, of the grain network", "the mixture stays even", "it follows noise", 1e-9
+    ),
     "grain_entropy": Setting(0.01, "entropy bonus of the mixture", "it may collapse early", "it stays even"),
     **_PAST_TEACHER,
     "distil": Setting(
@@ -145,7 +147,7 @@ CRITIC: Mapping[str, Setting] = {
         "0 keeps the critic of the warm start's siblings, which the policy leaves behind",
         "fits one batch's luck",
     ),
-    "critic_learning_rate": Setting(3e-4, "Adam's, of the critic", "stale", "follows noise"),
+    "critic_learning_rate": Setting(3e-4, "Adam's, of the critic", "stale", "follows noise", 1e-9),
     "critic_decay": Setting(
         0.9,
         "what the queried copy of the critic keeps of itself per iteration",

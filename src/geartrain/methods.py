@@ -88,7 +88,7 @@ METHODS: Mapping[str, Method] = {
                 0.0,
                 1.0,
             ),
-            "value_learning_rate": Setting(1e-3, "Adam's, of the value head", "stale values", "follows noise"),
+            "value_learning_rate": Setting(1e-3, "Adam's, of the value head", "stale values", "follows noise", 1e-9),
         },
     ),
     "gigpo": Method(

@@ -44,8 +44,8 @@ class OnlineCritic:
         self.steps = int(settings.get("critic_steps", 0))
         self._decay = float(settings.get("critic_decay", 0.9))
         self._engine: Engine | None = None
-        self._start = copy.deepcopy(self.target)
         if self.steps > 0:
+            self._start = copy.deepcopy(self.target)
             rate = float(settings["critic_learning_rate"])
             self._engine = Engine(
                 head.requires_grad_(True).parameters(), learning_rate=rate, total_steps=iterations * self.steps
