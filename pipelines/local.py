@@ -55,12 +55,13 @@ def run_local(
         UserError: the engine cannot be started, or has not the image.
         RuntimeError: a task failed; its output says why.
     """
-    from geartrain.stages.stage import FOLDERS, home
+    from geartrain.home import home
+    from geartrain.stages.stage import FOLDERS
 
-    root = workspace / home() / "kfp"
+    root = home(workspace) / "kfp"
     shutil.rmtree(root, ignore_errors=True)
     for name in (NOTE, CONCLUSION):
-        (workspace / home() / name).unlink(missing_ok=True)
+        (home(workspace) / name).unlink(missing_ok=True)
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), raise_on_error=True)
     _suit_this_machine(training.pipeline_spec, pods=containers is not None)
     if containers is not None:
@@ -70,12 +71,12 @@ def run_local(
             warnings.filterwarnings("ignore", message="You may be attemping to run a task", category=RuntimeWarning)
             warnings.filterwarnings("ignore", message="Task '.*': settings .* have no effect")
             pins = {key: pin.model_dump() for key, pin in (data or {}).items()}
-            with nullcontext() if containers is None else containers.serve(work=workspace / home()):
+            with nullcontext() if containers is None else containers.serve(work=home(workspace)):
                 training(**arguments(config), dataset_rev=dataset_rev, data=pins)
     finally:
         # <root>/<pipeline>-<time>/.../<task>/<artifact>
         for told in root.glob("*/**/conclude/record"):
-            artifacts.write_atomically(workspace / home() / CONCLUSION, told.read_text(encoding="utf-8"))
+            artifacts.write_atomically(home(workspace) / CONCLUSION, told.read_text(encoding="utf-8"))
     for stage, folder in FOLDERS.items():
         artifacts.publish(next(root.glob(f"*/**/{stage.replace('_', '-')}/{stage}")), workspace / folder)
     shutil.rmtree(root, ignore_errors=True)

@@ -28,7 +28,7 @@ NOT_CODE_OF_A_RESULT = frozenset(
     [
         *("__main__.py", "cli.py", "cluster", "command_groups.py", "credit_table.py"),
         *("data_commands.py", "diagnose_command.py", "diagnosis", "differences", "engines.py"),
-        *("exporter_command.py", "feature_commands.py", "lineage_commands.py", "live.py", "logs.py"),
+        *("exporter_command.py", "feature_commands.py", "home.py", "lineage_commands.py", "live.py", "logs.py"),
         *("metrics.py", "model_commands.py", "monitoring", "operations.py", "params.py", "places.py"),
         *("pointers.py", "preemption.py", "processes.py", "progress.py", "reporting", "scheduling.py"),
         *("scrubbing.py", "serve_commands.py", "sources.py", "study", "supply", "telemetry", "versions"),

@@ -197,7 +197,8 @@ def evaluate(
     from geartrain import engines, workspace
     from geartrain.artifacts import file_sha256, fingerprint, list_files
     from geartrain.config import SPLITS
-    from geartrain.stages.stage import FOLDERS, home
+    from geartrain.home import WORK, home
+    from geartrain.stages.stage import FOLDERS
 
     chosen = tuple(dict.fromkeys(splits or ["test"]))
     for split in chosen:
@@ -214,7 +215,7 @@ def evaluate(
 
     weights = list_files(model) if model.is_dir() else {model.name: file_sha256(model)}
     key = fingerprint([weights, chosen, config.model_dump(mode="json")])
-    table = evaluate_model(model, FOLDERS["tasks"], config, splits=chosen, work=home() / "work" / f"eval-{key[:16]}")
+    table = evaluate_model(model, FOLDERS["tasks"], config, splits=chosen, work=home() / WORK / f"eval-{key[:16]}")
     print(json.dumps(table, indent=2, sort_keys=True))
 
 

@@ -191,21 +191,21 @@ def withdraw(
     geartrain data withdraw 76e0916f… --undo --reason "licence renewed"
     """
     from geartrain import withdrawals
+    from geartrain.home import LINEAGE, home
     from geartrain.lineage import tombstones
-    from geartrain.stages.stage import LINEAGE, home
     from geartrain.versions.reach import identify, reached_by
 
     if not reason.strip():
         raise UserError("--reason: say why, in a sentence; whoever is refused will read it")
     project = withdrawals.project(_folder(directory))
-    digest, name = identify(target, project, project / home())
+    digest, name = identify(target, project, home(project))
     history = withdrawals.places()[0] if withdrawals.is_mounted() else project / withdrawals.FOLDER
     action = withdrawals.LIFT if undo else withdrawals.WITHDRAW
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with tombstones.recorded(project / home() / LINEAGE, digest, name) as written:
+    with tombstones.recorded(home(project) / LINEAGE, digest, name) as written:
         path = withdrawals.record(history, digest, action, name=name, reason=reason, by=by or _me(), at=now)
         written.append(path)
-    reached = reached_by(digest, project, project / home())
+    reached = reached_by(digest, project, home(project))
     if as_json:
         record = {"digest": digest, "name": name, "tombstone": str(path), "reached": [vars(one) for one in reached]}
         print(json.dumps(record, indent=2))
@@ -234,11 +234,11 @@ def gc(
     geartrain data gc
     geartrain data gc --cloud --delete
     """
-    from geartrain.stages.stage import home
+    from geartrain.home import home
     from geartrain.versions import retention
 
     project = _project(directory)
-    needs = retention.needed(project, project / home())
+    needs = retention.needed(project, home(project))
     places = {"cache": retention.cache_of(project), **({"remote": retention.remote_of(project)} if cloud else {})}
     found = {name: retention.untagged(project, place, needs) for name, place in places.items()}
     for name, versions in found.items():

@@ -34,8 +34,8 @@ def exporter(
     geartrain exporter --dir runs/smoke --port 9500
     geartrain exporter --textfile /var/lib/node_exporter/geartrain.prom
     """
+    from geartrain.home import home
     from geartrain.preemption import asked, listen
-    from geartrain.stages.stage import home
     from geartrain.telemetry.endpoint import Endpoint, write_text
     from geartrain.telemetry.follower import Follower
     from geartrain.telemetry.readings import Readings

@@ -205,7 +205,7 @@ def _as_of(store: "Store", service: str, key: dict[str, Any], time: datetime) ->
 
 
 def _home() -> Path:
-    from geartrain.stages.stage import home
+    from geartrain.home import home
 
     return home() / "features"
 

@@ -1,6 +1,5 @@
 """The commands `geartrain lineage …` and `geartrain audit`: what made this, what came of it, is it true; for `cli`."""
 
-import fcntl
 import json
 import os
 import sys
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from geartrain import logs
+from geartrain import live, logs
 from geartrain.errors import EXIT_DOUBT, UserError
+from geartrain.home import LINEAGE, home
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -171,7 +171,7 @@ def export(
     from geartrain.lineage.export import export as send
 
     _open(directory).close()  # says so where there is no lineage
-    sent = send(_home(directory) / "lineage", to, key=os.environ.get("OPENLINEAGE_API_KEY"))
+    sent = send(home(directory) / LINEAGE, to, key=os.environ.get("OPENLINEAGE_API_KEY"))
     print(f"{sent.now} events sent to {to}; {sent.before} had been sent before")
 
 
@@ -191,7 +191,7 @@ def pull(
     """
     from geartrain.lineage.mirror import pull as bring
 
-    found = bring(_home(directory) / "lineage", uri)
+    found = bring(home(directory) / LINEAGE, uri)
     print(f"{sum(found.values())} new events of {len(found)} writer{'s' * (len(found) != 1)}")
 
 
@@ -239,11 +239,11 @@ def _check(directory: Path, *, kept: "Mapping[str, Head] | None" = None, remote:
     from geartrain.lineage.remote import check_remote
     from geartrain.stages.stage import FOLDERS
 
-    home = _home(directory)
-    index = make_anew(home / "lineage")
-    parts = [verification.check_chain(home / "lineage", kept)]
-    parts.append(verification.check_artifacts(directory, FOLDERS, index, at_work=lambda: _at_work(home)))
-    parts.append(verification.check_events(index, at_work=_at_work(home)))
+    log = home(directory) / LINEAGE
+    index = make_anew(log)
+    parts = [verification.check_chain(log, kept)]
+    parts.append(verification.check_artifacts(directory, FOLDERS, index, at_work=lambda: live.at_work(home(directory))))
+    parts.append(verification.check_events(index, at_work=live.at_work(home(directory))))
     parts.append(verification.check_tombstones(index))
     parts.append(verification.check_sources(index, directory))
     if remote:
@@ -273,25 +273,7 @@ def _seen_from(*, thing: str, directory: Path) -> str:
 def _open(directory: Path) -> "Index":
     from geartrain.lineage.index import open_index
 
-    return open_index(_home(directory))
-
-
-def _home(directory: Path) -> Path:
-    from geartrain.stages.stage import home
-
-    return directory / home()
-
-
-def _at_work(home: Path) -> set[str]:
-    """Return the stages whose work folder somebody holds right now."""
-    found = set()
-    for path in (home / "work").glob("*.lock"):
-        with path.open("r") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found.add(path.stem.partition("-")[0])
-    return found
+    return open_index(home(directory))
 
 
 def _read_heads(path: Path | None) -> "dict[str, Head]":

@@ -29,6 +29,7 @@ from typing import Any, TextIO
 
 from geartrain import logs
 from geartrain.errors import GeartrainError
+from geartrain.home import WORK
 from geartrain.preemption import PreemptedError
 from geartrain.scrubbing import scrub
 
@@ -137,8 +138,18 @@ def is_held(path: Path) -> bool:
 
     Whoever wants the lock in this moment waits for microseconds.
     """
+    return _is_locked(path.parent.parent / WORK / f"{path.stem}.lock")
+
+
+def at_work(home: Path) -> set[str]:
+    """Return the stages of which a process here holds the work, or the output; `home` is the workspace's."""
+    held = [path.stem for path in (home / WORK).glob("*.lock") if _is_locked(path)]
+    return {name.partition("-")[0] for name in held}
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        with (path.parent.parent / "work" / f"{path.stem}.lock").open() as lock:
+        with path.open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -16,9 +16,10 @@ from geartrain import artifacts, logs
 from geartrain.config import Config, parse_config
 from geartrain.config_file import check_together, load_config, missing_files, read_record, read_yaml
 from geartrain.errors import UserError
+from geartrain.home import WORK, home
 from geartrain.lineage import tombstones
 from geartrain.sources import is_source, named_files, read_sources
-from geartrain.stages.stage import FOLDERS, home, homes
+from geartrain.stages.stage import FOLDERS, homes
 
 PARAMS = "params.yaml"
 MADE_BY = "# made by: geartrain run"
@@ -130,7 +131,7 @@ def exclusive(stage: str) -> Iterator[None]:
 
     An orphan of a killed orchestrator may be at work with other parameters; without this the last to finish would win.
     """
-    path = home() / "work" / f"{stage}.lock"
+    path = home() / WORK / f"{stage}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         try:

@@ -1,6 +1,7 @@
 """Modules stay small and are named after what they hold."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,10 @@ def test_no_module_or_folder_is_a_drawer() -> None:
 def test_tests_are_no_packages() -> None:
     # with an __init__.py, tests/components would shadow components
     assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_one_function_says_where_the_home_of_a_workspace_is() -> None:
+    """Whoever looks for it in its own way looks elsewhere one day: reads are in `home.py`, others only pass it on."""
+    reading = re.compile(r"environ(ment)?(\.get)?[(\[]\s*[\"']GEARTRAIN_HOME|[\"']\.geartrain[\"']")
+    found = {path.name for path in (ROOT / "src").rglob("*.py") if reading.search(path.read_text(encoding="utf-8"))}
+    assert found == {"home.py", "stage.py"}, "`stages.homes` names the project's own as well"

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import math
 from collections.abc import Iterator
@@ -124,3 +125,18 @@ def test_who_has_left_hears_nothing() -> None:
     end()
     live.emit("checkpoint", step=1)
     assert lines == []
+
+
+def test_who_holds_a_lock_is_at_work_whether_on_a_piece_of_work_or_on_an_output(tmp_path: Path) -> None:
+    assert live.at_work(tmp_path / "nowhere") == set()
+    (tmp_path / "work").mkdir()
+    names = ("policy-0123abcd", "reward_model", "tasks-4567", "tasks")
+    locks = {name: (tmp_path / "work" / f"{name}.lock").open("w") for name in names}
+    for name in ("policy-0123abcd", "reward_model"):
+        fcntl.flock(locks[name], fcntl.LOCK_EX)
+    assert live.at_work(tmp_path) == {"policy", "reward_model"}
+    assert live.is_held(tmp_path / "live" / "policy-0123abcd.jsonl")
+    assert not live.is_held(tmp_path / "live" / "tasks-4567.jsonl")
+    for lock in locks.values():
+        lock.close()
+    assert live.at_work(tmp_path) == set()

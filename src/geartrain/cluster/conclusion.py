@@ -16,7 +16,7 @@ from geartrain.cluster.failures import Reason, explain
 from geartrain.cluster.runs import Server, first_failure, log_reader
 from geartrain.cluster.step import NOTE, say
 from geartrain.errors import GeartrainError
-from geartrain.stages.stage import home
+from geartrain.home import home
 
 ENDPOINT = "KF_PIPELINES_ENDPOINT"
 STATES = {"COMPLETE": "SUCCEEDED", "CACHED": "SUCCEEDED", "CANCELED": "CANCELLED"}

@@ -23,6 +23,7 @@ from geartrain.cluster.workers import Nodes, read_nodes, run_workers, torchrun
 from geartrain.config import Config, parse_config
 from geartrain.engines import process_environment
 from geartrain.errors import EXIT_USER, GeartrainError, InfrastructureError, UserError
+from geartrain.home import home
 from geartrain.places import MissingError, locate
 from geartrain.sources import named_files
 from geartrain.stages.stage import StageSpec, load_stage
@@ -68,7 +69,7 @@ def run_node(request: Request, storage: Storage, clock: Clock, say: Say, environ
     """
     nodes = read_nodes(environment)
     spec, config = check_request(request, nodes.nodes * nodes.processes, source=SOURCE)
-    home = Path(environment.get("GEARTRAIN_HOME", ".geartrain")).absolute()
+    work = home(environment=environment).absolute()
     try:
         if published(request, storage) is not None:
             say(f"{request.stage}: is published already; nothing to do")
@@ -77,8 +78,8 @@ def run_node(request: Request, storage: Storage, clock: Clock, say: Say, environ
         say(f"{request.stage}: node {nodes.rank} of {nodes.nodes} has its inputs")
         pins = parse_pins(request.data)
         copies = {key: bring(pin, storage, _cache(environment) / "pinned") for key, pin in pins.items()}
-        output = home / "output" / spec.name
-        _train(request, config, inputs, copies, output, home, nodes, clock, environment)
+        output = work / "output" / spec.name
+        _train(request, config, inputs, copies, output, work, nodes, clock, environment)
         if nodes.rank == 0:
             uri = storage.publish(output, request.output)
             storage.write_note(request.result, {"stage": spec.name, "uri": uri})
@@ -177,13 +178,13 @@ def _train(
     inputs: Mapping[str, Path],
     copies: Mapping[str, Path],
     output: Path,
-    home: Path,
+    work: Path,
     nodes: Nodes,
     clock: Clock,
     environment: Mapping[str, str],
 ) -> None:
     # a folder for each node: they write at the same time, and in pods all have the same process id
-    folder = home / "nodes" / str(nodes.rank)
+    folder = work / "nodes" / str(nodes.rank)
     folder.mkdir(parents=True, exist_ok=True)
     named, pins = {key: path for key, path, _ in named_files(config)}, parse_pins(request.data)
     for key, copy in copies.items():
@@ -191,8 +192,8 @@ def _train(
     workspace.prepare(folder, whole_record(request.record), made_from=SOURCE)
     given = [f"--input={name}={path}" for name, path in inputs.items()]
     command = torchrun(["stage", request.stage, "--dir", str(folder), "--quiet", "--output", str(output), *given])
-    variables = {**environment, **process_environment(config.threads, tied=True), "GEARTRAIN_HOME": str(home)}
-    notes = home / "notes" / re.sub(r"[^A-Za-z0-9.-]", "-", nodes.meeting)
+    variables = {**environment, **process_environment(config.threads, tied=True), "GEARTRAIN_HOME": str(work)}
+    notes = work / "notes" / re.sub(r"[^A-Za-z0-9.-]", "-", nodes.meeting)
     ended = run_workers(command, variables, notes, nodes, clock)
     if ended.exit_code:
         raise (UserError if ended.exit_code == EXIT_USER else InfrastructureError)(ended.reason)

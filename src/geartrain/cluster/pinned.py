@@ -22,11 +22,11 @@ from geartrain.cluster.section import parse_section
 from geartrain.cluster.storage import Storage
 from geartrain.config import Config
 from geartrain.errors import GeartrainError, InfrastructureError, UserError
+from geartrain.home import home
 from geartrain.places import Place, locate
 from geartrain.pointers import FOLDER, Import, identifier, md5, write_import
 from geartrain.schema import Section
 from geartrain.sources import content_digest, named_files
-from geartrain.stages.stage import home
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _HINT = "Whoever has that version has to push it: `geartrain data push`, in that clone."

@@ -17,9 +17,9 @@ from geartrain.cluster.storage import Storage
 from geartrain.config import Config
 from geartrain.config_file import missing_files
 from geartrain.errors import UserError
+from geartrain.home import home
 from geartrain.places import locate, web_address
 from geartrain.sources import named_files
-from geartrain.stages.stage import home
 from geartrain.versions import fetching
 from geartrain.versions.tracked import project_of
 

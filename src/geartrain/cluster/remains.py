@@ -15,8 +15,9 @@ from geartrain.cluster import naming
 from geartrain.cluster.interface import Cluster, TroubleError
 from geartrain.cluster.reaper import Lookup, RunState, Verdict, state_of
 from geartrain.cluster.reasons import duration
+from geartrain.home import LINEAGE
 from geartrain.lineage import events, mirror, origin
-from geartrain.stages.stage import LINEAGE, ORDER
+from geartrain.stages.stage import ORDER
 
 _DAY = 86400.0
 _CANCELLED = "run {run} was cancelled by `geartrain cancel`"

@@ -19,9 +19,10 @@ from geartrain.artifacts import read_manifest, write_json
 from geartrain.cluster.pinned import furnished, parse_pins
 from geartrain.config import parse_config
 from geartrain.errors import EXIT_INFRASTRUCTURE, GeartrainError, UserError
+from geartrain.home import home
 from geartrain.lineage.origin import IMAGE, RUN_ID
 from geartrain.metrics import flatten
-from geartrain.stages.stage import Metrics, home
+from geartrain.stages.stage import Metrics
 
 LAUNCH_ONLY = "GEARTRAIN_LAUNCH_ONLY"
 """Variable that is set where the step's pod is too small to run the stage itself."""

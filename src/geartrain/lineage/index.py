@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from geartrain.artifacts import MANIFEST, read_manifest
 from geartrain.errors import UserError
+from geartrain.home import LINEAGE
 from geartrain.lineage import ingestion, journal
 from geartrain.lineage.graph import Graph, Node, Reached
 
@@ -34,7 +35,7 @@ def open_index(home: Path) -> "Index":
     Raises:
         UserError: there is no lineage.
     """
-    folder = home / "lineage"
+    folder = home / LINEAGE
     if not journal.writers(folder):
         raise UserError(f"{folder}: no lineage there. A run writes it; `geartrain lineage pull` brings that of others.")
     try:
@@ -66,7 +67,7 @@ def _connect(folder: Path, place: str) -> sqlite3.Connection:
 def open_all(homes: Sequence[Path]) -> "Iterator[Index]":
     """Yield the index of each home that has lineage; it is closed when the next one is asked for."""
     for home in dict.fromkeys(home.resolve() for home in homes):
-        if journal.writers(home / "lineage"):
+        if journal.writers(home / LINEAGE):
             with closing(open_index(home)) as index:
                 yield index
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from geartrain import withdrawals
 from geartrain.artifacts import Manifest, file_sha256, manifest_sha256, origins
 from geartrain.errors import UserError
+from geartrain.home import LINEAGE
 from geartrain.lineage import events, evidence, mirror
 from geartrain.lineage.events import Data
 from geartrain.lineage.evidence import Told
@@ -54,7 +55,7 @@ def require_allowed(homes: Sequence[Path], used: Sequence[Used], *, itself: bool
     """
     active = withdrawals.withdrawn()
     if active and homes and (uri := os.environ.get(mirror.VARIABLE)):
-        mirror.pull(homes[0] / "lineage", uri, missing_ok=True)
+        mirror.pull(homes[0] / LINEAGE, uri, missing_ok=True)
     reached = {one.name: dict(one.origins) for one in used}
     gone: dict[str, Told] = {}
     for index in open_all(homes):

@@ -14,6 +14,7 @@ from typing import Any
 
 from geartrain.artifacts import MANIFEST, Manifest, origins, read_manifest
 from geartrain.errors import UserError
+from geartrain.home import LINEAGE, home
 from geartrain.lineage.events import digests, error_of, read_events, stage_of
 from geartrain.supply.attestation import signed_by
 from geartrain.withdrawals import withdrawn
@@ -73,7 +74,7 @@ def gather(workspace: Path) -> Facts:
     found = dict(_artifacts(workspace))
     manifests = {stage: manifest for stage, (_, manifest) in found.items()}
     folders = {stage: folder for stage, (folder, _) in found.items()}
-    events = read_events(workspace_home(workspace) / "lineage")
+    events = read_events(home(workspace) / LINEAGE)
     if not found and not events:
         raise UserError(f"{workspace}: no finished stage here. Run `geartrain run` first, or name its folder by --dir.")
 
@@ -108,11 +109,6 @@ def column(history: Sequence[Mapping[str, Any]], name: str) -> tuple[list[float]
             xs.append(float(record.get("iteration", record.get("step", index))))
             ys.append(float(value))
     return xs, ys
-
-
-def workspace_home(workspace: Path) -> Path:
-    """Return the folder of a workspace's work in progress, lineage and live records."""
-    return workspace / os.environ.get("GEARTRAIN_HOME", ".geartrain")
 
 
 def _artifacts(workspace: Path) -> Iterator[tuple[str, tuple[Path, Manifest]]]:

@@ -8,7 +8,8 @@ from geartrain import live
 from geartrain.artifacts import MANIFEST, read_manifest
 from geartrain.diagnosis.records import Outcome, Records
 from geartrain.errors import UserError
-from geartrain.reporting.facts import Facts, gather, read_lines, workspace_home
+from geartrain.home import home
+from geartrain.reporting.facts import Facts, gather, read_lines
 
 READ = ("reward_model", "critic", "policy", "evaluation")
 """Stages whose records count."""
@@ -32,7 +33,7 @@ def read_records(place: Path) -> Records:
         facts: Facts | None = gather(place)
     except UserError:
         facts = None
-    told = _newest(workspace_home(place) / live.FOLDER)
+    told = _newest(home(place) / live.FOLDER)
     if facts is None:
         if not told:
             raise _nothing(place)

@@ -22,6 +22,7 @@ from typing import Any
 from geartrain import artifacts, live, withdrawals
 from geartrain.config import Config
 from geartrain.errors import UserError
+from geartrain.home import LINEAGE, WORK, home
 from geartrain.lineage import tombstones
 from geartrain.lineage.events import Data
 from geartrain.lineage.origin import whence
@@ -63,18 +64,11 @@ FOLDERS = {
 
 KINDS = {"data": "dataset", "models": "model", "reports": "report"}
 """What lies below each folder of a workspace."""
-LINEAGE = "lineage"
-"""Folder of lineage events, below `home()`."""
-
-
-def home() -> Path:
-    """Return the folder of work in progress and lineage: `$GEARTRAIN_HOME`, or `.geartrain` here."""
-    return Path(os.environ.get("GEARTRAIN_HOME", ".geartrain"))
 
 
 def homes(folder: Path = Path()) -> list[Path]:
     """Return the homes whose lineage may know what a workspace uses: its own, and that of the project around it."""
-    return [folder / home(), withdrawals.project(folder) / ".geartrain"]
+    return [home(folder), withdrawals.project(folder) / ".geartrain"]
 
 
 def event_log() -> Path:
@@ -250,7 +244,7 @@ def _key(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str]) -
 
 
 def _work(name: str, parameters: Mapping[str, Any], digests: Mapping[str, str]) -> Path:
-    return home() / "work" / f"{name}-{_key(name, parameters, digests)[:16]}"
+    return home() / WORK / f"{name}-{_key(name, parameters, digests)[:16]}"
 
 
 def _task(

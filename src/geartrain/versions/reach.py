@@ -8,10 +8,11 @@ from pathlib import Path
 
 from geartrain.artifacts import MANIFEST, Manifest, origins, read_manifest
 from geartrain.errors import UserError
+from geartrain.home import LINEAGE
 from geartrain.lineage.graph import Node
 from geartrain.lineage.index import open_index
 from geartrain.sources import content_digest
-from geartrain.stages.stage import FOLDERS, LINEAGE
+from geartrain.stages.stage import FOLDERS
 
 WHOLE = 64
 """Hex digits of a digest."""

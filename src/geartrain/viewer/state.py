@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from geartrain import live
 from geartrain.artifacts import MANIFEST
+from geartrain.home import home
 from geartrain.stages.stage import FOLDERS, ORDER
 from geartrain.viewer.tail import Progress, Tail
-from geartrain.viewer.workspaces import home_of
 
 State = Literal["done", "running", "failed", "interrupted", "killed", "waiting"]
 FRESH_SECONDS = 15.0
@@ -36,7 +36,7 @@ class Watched:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.home = home_of(folder)
+        self.home = home(folder)
         self._tails: dict[Path, Tail] = {}
         self.latest: dict[str, Tail] = {}
         """By stage: its latest live record."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from geartrain.errors import UserError
-from geartrain.stages.stage import FOLDERS, home
+from geartrain.stages.stage import FOLDERS
 from geartrain.workspace import PARAMS
 
 OWN = "."
@@ -35,11 +35,6 @@ def require_workspaces(root: Path) -> dict[str, Path]:
     if not found:
         raise UserError(f"{root}: no workspace here or below. `geartrain run --profile smoke` makes one in a minute.")
     return found
-
-
-def home_of(folder: Path) -> Path:
-    """Return a workspace's folder of work in progress, live records and lineage."""
-    return folder / home()
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
