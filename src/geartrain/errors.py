@@ -26,6 +26,10 @@ class UserError(GeartrainError):
     exit_code = EXIT_USER
 
 
+class WithdrawnError(UserError):
+    """What is withdrawn, or was made from what is, was about to be used."""
+
+
 class TamperedError(GeartrainError):
     """What is there is not what was signed or recorded; somebody has to find out why before it is used."""
 

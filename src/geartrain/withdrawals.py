@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.artifacts import checkout, file_sha256, write_json
-from geartrain.errors import UserError
+from geartrain.errors import UserError, WithdrawnError
 from geartrain.wording import printable
 
 FOLDER = Path("data/withdrawn")
@@ -52,6 +52,7 @@ def require_allowed(
     inputs: Mapping[str, str],
     made_from: Mapping[str, Mapping[str, str]] | None = None,
     parts: Mapping[str, Collection[str]] | None = None,
+    active: Mapping[str, Tombstone] | None = None,
 ) -> None:
     """Refuse what is withdrawn, a file of which is, and what was made from it.
 
@@ -59,11 +60,13 @@ def require_allowed(
         inputs: name -> digest of what is about to be used.
         made_from: input's name -> {digest: name} of all that it was made from (`artifacts.origins`).
         parts: input's name -> digests of its files.
+        active: what `withdrawn` has said, where it was asked already.
 
     Raises:
-        UserError: something is withdrawn, or a tombstone cannot be read.
+        WithdrawnError: something is withdrawn.
+        UserError: a tombstone cannot be read.
     """
-    active = withdrawn()
+    active = withdrawn() if active is None else active
     if not active:
         return
     problems = [f"{name} ({digest[:12]}) was {active[digest]}" for name, digest in inputs.items() if digest in active]
@@ -80,7 +83,7 @@ def require_allowed(
     ]
     if problems:
         hint = "Use another version (`geartrain data status` shows what is there) and run again what was made from it."
-        raise UserError("\n".join([*dict.fromkeys(problems), hint]))
+        raise WithdrawnError("\n".join([*dict.fromkeys(problems), hint]))
 
 
 def withdrawn(folders: Sequence[Path] | None = None) -> dict[str, Tombstone]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from geartrain.errors import GeartrainError
+from geartrain import logs
+from geartrain.errors import GeartrainError, WithdrawnError
 from geartrain.lineage import events, journal
 from geartrain.lineage.events import Data
 from geartrain.metrics import flatten
@@ -79,6 +80,23 @@ def recorded(log: Path, task: Task) -> Iterator[Published]:
     events.emit(log, "COMPLETE", **told, outputs=outputs, facets=facets)
 
 
+def refused(log: Path, task: Task, error: WithdrawnError) -> None:
+    """Record that a task was not begun, for what it would have read is withdrawn: START, and FAIL with the reason.
+
+    Nothing of it is worked on, so it is no try. What cannot be recorded is said; the refusal stands.
+    """
+    reason = {"type": type(error).__name__, "message": str(error)[:LONGEST]}
+    stage = {"name": task.stage, "key": task.key, "attempt": len(_tries(task)) + 1}
+    facets = {"parameters": task.parameters, "stage": stage}
+    told: dict[str, Any] = {"run_id": events.new_run_id(), "job": task.stage, "inputs": task.inputs, "outputs": ()}
+    ends: tuple[tuple[events.EventType, Mapping[str, Any]], ...] = (("START", {}), ("FAIL", {"error": reason}))
+    for event_type, more in ends:
+        try:
+            events.emit(log, event_type, **told, facets={**facets, **more})
+        except (GeartrainError, OSError) as failed:
+            logs.say(f"lineage: the refusal was not recorded: {failed}", level=logs.WARNING)
+
+
 def mend(log: Path, task: Task, made: Published) -> bool:
     """Record that a task is complete, if its output is in place and whole and nobody told; return whether it was so.
 
@@ -110,12 +128,16 @@ def mend(log: Path, task: Task, made: Published) -> bool:
 
 def _new_try(log: Path, task: Task) -> int:
     """Return the number of this try, from 1; end the one before, if it was killed."""
-    path = task.work / TRIES
-    tries = path.read_text("utf-8").split() if path.is_file() else []
+    tries = _tries(task)
     if tries:
         for event in events.unfinished(journal.find(log, tries[-1])).values():
             events.end(log, event, "ABORT", {"error": {"type": "Unfinished", "message": KILLED}})
     return len(tries) + 1
+
+
+def _tries(task: Task) -> list[str]:
+    path = task.work / TRIES
+    return path.read_text("utf-8").split() if path.is_file() else []
 
 
 def _note(path: Path, run_id: str) -> None:

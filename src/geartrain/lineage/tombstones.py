@@ -12,12 +12,13 @@ from pathlib import Path
 
 from geartrain import withdrawals
 from geartrain.artifacts import Manifest, file_sha256, manifest_sha256, origins
-from geartrain.errors import UserError
+from geartrain.errors import WithdrawnError
 from geartrain.home import LINEAGE
 from geartrain.lineage import events, evidence, mirror
 from geartrain.lineage.events import Data
 from geartrain.lineage.evidence import Told
 from geartrain.lineage.index import open_all
+from geartrain.withdrawals import Tombstone
 
 JOB = "withdrawal"
 
@@ -41,19 +42,27 @@ def used(name: str, folder: Path, manifest: Manifest) -> Used:
     return Used(name, manifest.digest, manifest_sha256(folder), origins(manifest), tuple(manifest.files.values()))
 
 
-def require_allowed(homes: Sequence[Path], used: Sequence[Used], *, itself: bool = True) -> None:
+def require_allowed(
+    homes: Sequence[Path],
+    used: Sequence[Used],
+    *,
+    itself: bool = True,
+    active: Mapping[str, Tombstone] | None = None,
+) -> None:
     """Refuse what is withdrawn, a part of which is, or what was made from it by its manifest or by lineage.
 
     Args:
         homes: folders (`.geartrain`) whose lineage is asked, where they have one.
         used: what is about to be used.
         itself: whether it must not be withdrawn itself; else only what it was made from.
+        active: what `withdrawals.withdrawn` has said, where it was asked already.
 
     Raises:
-        UserError: something is withdrawn, or a tombstone cannot be read, or one that matters here is gone.
+        WithdrawnError: something is withdrawn, or a tombstone that matters here is gone.
+        UserError: a tombstone cannot be read.
         InfrastructureError: something is withdrawn, and the place that GEARTRAIN_LINEAGE names did not answer.
     """
-    active = withdrawals.withdrawn()
+    active = withdrawals.withdrawn() if active is None else active
     if active and homes and (uri := os.environ.get(mirror.VARIABLE)):
         mirror.pull(homes[0] / LINEAGE, uri, missing_ok=True)
     reached = {one.name: dict(one.origins) for one in used}
@@ -64,11 +73,13 @@ def require_allowed(homes: Sequence[Path], used: Sequence[Used], *, itself: bool
             reached[one.name] = {**evidence.origins(index, one.digest, one.manifest), **reached[one.name]}
     named = {one.name: one.digest for one in used} if itself else {}
     parts = {one.name: one.parts for one in used} if itself else {}
-    withdrawals.require_allowed(named, reached, parts)
+    withdrawals.require_allowed(named, reached, parts, active)
     for one in used:
         for digest in (*reached[one.name], *((one.digest, *one.parts) if itself else ())):
             if digest in gone:
-                raise UserError(f"{one.name}: {describe(gone[digest])}. Get it back from git; nothing else lifts it.")
+                raise WithdrawnError(
+                    f"{one.name}: {describe(gone[digest])}. Get it back from git; nothing else lifts it."
+                )
 
 
 def missing(told: Sequence[Told]) -> list[Told]:

@@ -7,13 +7,13 @@ whatever is there. Artifacts are found by the stage named in their manifest.
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from geartrain.artifacts import MANIFEST, Manifest, origins, read_manifest
-from geartrain.errors import UserError
+from geartrain.errors import UserError, WithdrawnError
 from geartrain.home import LINEAGE, home
 from geartrain.lineage.events import digests, error_of, read_events, stage_of
 from geartrain.supply.attestation import signed_by
@@ -86,7 +86,7 @@ def gather(workspace: Path) -> Facts:
         manifests=manifests,
         folders={stage: folder.relative_to(workspace) for stage, folder in folders.items()},
         resources=_resources(events, manifests),
-        failures=_failures(events),
+        failures=_failures(events, manifests),
         tables=_json(file("evaluation", "tables.json")),
         decision=_json(file("promotion", "decision.json")),
         quality=_json(file("preferences", "quality.json")),
@@ -135,12 +135,14 @@ def _resources(events: Sequence[Record], manifests: Mapping[str, Manifest]) -> d
     return used
 
 
-def _failures(events: Sequence[Record]) -> dict[str, str]:
+def _failures(events: Sequence[Record], there: Collection[str]) -> dict[str, str]:
+    """Return stage -> why it failed; a refusal of what is withdrawn says nothing against an artifact that is there."""
     failed: dict[str, str] = {}
     for event in events:
-        stage = stage_of(event)
+        stage, error = stage_of(event), error_of(event)
         if event["eventType"] in ("FAIL", "ABORT"):
-            failed[stage] = error_of(event).get("message", "no reason recorded")
+            if not (error.get("type") == WithdrawnError.__name__ and stage in there):
+                failed[stage] = error.get("message", "no reason recorded")
         elif event["eventType"] == "COMPLETE":
             failed.pop(stage, None)
     return failed

@@ -21,16 +21,17 @@ from typing import Any
 
 from geartrain import artifacts, live, withdrawals
 from geartrain.config import Config
-from geartrain.errors import UserError
+from geartrain.errors import UserError, WithdrawnError
 from geartrain.home import LINEAGE, WORK, home
 from geartrain.lineage import tombstones
 from geartrain.lineage.events import Data
 from geartrain.lineage.origin import whence
-from geartrain.lineage.recording import Published, Task, mend, recorded
+from geartrain.lineage.recording import Published, Task, mend, recorded, refused
 from geartrain.lineage.tombstones import Used
 from geartrain.progress import mute
 from geartrain.ranks import ALONE, Ranks
 from geartrain.sources import Source, content_digests, read_sources, recall_sources
+from geartrain.withdrawals import Tombstone
 
 Metrics = dict[str, Any]
 Paths = Mapping[str, Path]
@@ -180,16 +181,15 @@ def _run(
     heeded = withdrawals.withdrawn()  # only then are the files of a folder from outside hashed once more
     parts = {one.name: content_digests(Path(one.path)) if heeded else () for one in sources}
     outside = [Used(one.name, one.digest, "", origins[one.name], parts[one.name]) for one in sources]
-    tombstones.require_allowed(homes(), [*made, *outside])
-    manifests = {one.name: one.manifest for one in made}
+    task = _task(spec.name, parameters, digests, sources, {one.name: one.manifest for one in made})
+    _heed(heeded, [*made, *outside], task, ranks)
     ancestors = {digest: name for named in origins.values() for digest, name in named.items()}
     _require_same(ranks, [parameters, digests, artifacts.code_digest()])
-    target, work = outputs[spec.name], _work(spec.name, parameters, digests)
+    target, work = outputs[spec.name], task.work
     told = _known(spec.name, parameters, digests)
     if not ranks.leads:
         return _assist(body, config, spec, Job(config, dict(inputs), {}, work, ranks), told)
     with _exclusive(work):
-        task = _task(spec.name, parameters, digests, sources, manifests)
         finished = ranks.first(_finished(target, parameters, digests, ancestors))
         if finished is not None:
             mend(event_log(), task, _published(target))
@@ -218,6 +218,16 @@ def _run(
             ending |= {"digest": manifest.digest, "metrics": metrics}
         shutil.rmtree(work, ignore_errors=True)
         return metrics
+
+
+def _heed(heeded: Mapping[str, Tombstone], used: Sequence[Used], task: Task, ranks: Ranks) -> None:
+    """Refuse to begin with what is withdrawn, and tell lineage so: who has tried to use it is asked one day."""
+    try:
+        tombstones.require_allowed(homes(), used, active=heeded)
+    except WithdrawnError as error:
+        if ranks.leads:
+            refused(event_log(), task, error)
+        raise
 
 
 def record_current(folder: Path, name: str) -> None:

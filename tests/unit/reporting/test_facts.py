@@ -36,6 +36,15 @@ def test_a_failure_is_forgotten_once_the_stage_has_finished(tmp_path):
     assert gather(root).failures == {}
 
 
+def test_a_refusal_is_a_failure_only_where_nothing_was_made(tmp_path):
+    """Once the withdrawal is lifted the artifact that is there counts again, and no run says so."""
+    root = workspace.build(tmp_path / "run", stages=("tasks",))
+    refusal = {"error": {"type": "WithdrawnError", "message": "tasks (0123) was withdrawn"}}
+    for stage in ("tasks", "collect"):
+        workspace.log(root, "FAIL", stage, facets=refusal)
+    assert gather(root).failures == {"collect": "tasks (0123) was withdrawn"}
+
+
 def test_home_of_the_events_can_be_elsewhere(tmp_path, monkeypatch):
     root = workspace.build(tmp_path / "run", stages=("tasks",))
     (root / ".geartrain").rename(tmp_path / "elsewhere")

@@ -9,8 +9,10 @@ import pytest
 
 from geartrain import artifacts, withdrawals
 from geartrain.config import Config, parse_config
-from geartrain.errors import UserError
-from geartrain.lineage.events import read_events
+from geartrain.errors import UserError, WithdrawnError
+from geartrain.lineage.events import digests, error_of, read_events, stage_of
+from geartrain.lineage.index import make_anew
+from geartrain.lineage.verification import check_events
 from geartrain.stages import stage as stages
 from geartrain.stages.stage import Job, Metrics, StageSpec, event_log
 from tests.fakes.toy_stage import OUT, Body, seal_tasks
@@ -99,6 +101,58 @@ def test_the_same_bytes_made_from_other_data_may_be_used(
     assert artifacts.read_manifest(Path("tasks")).digest == first
     after.run(CONFIG, {"tasks": Path("tasks")}, OUT)
     assert body.calls == 1
+
+
+def test_a_refusal_is_told_each_time_with_what_was_to_be_read(
+    tasks: StageSpec, after: StageSpec, withdrawn: Callable[[str], None]
+) -> None:
+    """An auditor sees who tried, with what, and why it was not begun; to have been refused is not to have reached."""
+    Path("raw.json").write_text("[1]")
+    tasks.run(CONFIG, {}, {"tasks": Path("tasks")})
+    raw, made = artifacts.file_sha256(Path("raw.json")), artifacts.read_manifest(Path("tasks")).digest
+    withdrawn(raw)
+    for tries in (1, 2):
+        with pytest.raises(WithdrawnError, match=r"was made from environment\.source"):
+            after.run(CONFIG, {"tasks": Path("tasks")}, OUT)
+        start, fail = read_events(event_log())[-2:]
+        assert [event["eventType"] for event in (start, fail)] == ["START", "FAIL"]
+        assert start["run"]["runId"] == fail["run"]["runId"]
+        assert (stage_of(fail), digests(fail, "inputs"), fail["outputs"]) == ("toy", {"tasks": made}, [])
+        assert error_of(fail)["type"] == "WithdrawnError"
+        assert "asked for" in error_of(fail)["message"]
+        assert len(read_events(event_log())) == 2 + 2 * tries
+    with pytest.raises(WithdrawnError):
+        tasks.run(CONFIG, {}, {"tasks": Path("tasks")})
+    assert digests(read_events(event_log())[-1], "inputs") == {"environment.source": raw}
+    index = make_anew(event_log())
+    assert not index.models_reached(raw)
+    assert not check_events(index).findings
+
+
+def test_a_refusal_stands_where_it_cannot_be_told(
+    reader: StageSpec, body: Body, withdrawn: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("raw.json").write_text("[]")
+    withdrawn(seal_tasks({}))
+    event_log().parent.mkdir()
+    event_log().write_text("a file is in the way")
+    with pytest.raises(WithdrawnError, match="asked for"):
+        reader.run(CONFIG, {"tasks": Path("tasks")}, OUT)
+    assert body.calls == 0
+    assert "the refusal was not recorded" in capsys.readouterr().err
+
+
+def test_tombstones_are_read_once_for_a_stage(
+    reader: StageSpec, withdrawn: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two readings of them one could be withdrawn: what a stage heeds is one state of them."""
+    Path("raw.json").write_text("[]")
+    seal_tasks({})
+    withdrawn("d" * 64)
+    read, looked = withdrawals.read_history, []
+    monkeypatch.setattr(withdrawals, "read_history", lambda folder: looked.append(folder) or read(folder))
+    reader.run(CONFIG, {"tasks": Path("tasks")}, OUT)
+    assert looked == withdrawals.places()
 
 
 def test_a_file_of_an_input_may_be_withdrawn_by_its_own_digest(
