@@ -193,7 +193,8 @@ def withdraw(
     from geartrain import withdrawals
     from geartrain.home import LINEAGE, home
     from geartrain.lineage import tombstones
-    from geartrain.versions.reach import identify, reached_by
+    from geartrain.versions.copies import find_copies
+    from geartrain.versions.reach import homes_of, identify, reached_by
 
     if not reason.strip():
         raise UserError("--reason: say why, in a sentence; whoever is refused will read it")
@@ -205,10 +206,12 @@ def withdraw(
     with tombstones.recorded(home(project) / LINEAGE, digest, name) as written:
         path = withdrawals.record(history, digest, action, name=name, reason=reason, by=by or _me(), at=now)
         written.append(path)
-    reached = reached_by(digest, project, home(project))
+    all_homes = homes_of(project, home(project))
+    reached = reached_by(digest, project, all_homes)
+    copies = find_copies(digest, {one.digest for one in reached}, project, all_homes)
     if as_json:
-        record = {"digest": digest, "name": name, "tombstone": str(path), "reached": [vars(one) for one in reached]}
-        print(json.dumps(record, indent=2))
+        lists = {"reached": [vars(one) for one in reached], "copies": [vars(one) for one in copies]}
+        print(json.dumps({"digest": digest, "name": name, "tombstone": str(path), **lists}, indent=2))
         return
     print(f"{name or 'digest'} {digest} is {'no longer ' if undo else ''}withdrawn: {path}")
     print(f"commit it: git add {path} && git commit")
@@ -216,6 +219,8 @@ def withdraw(
         print("nothing that lies here, or that lineage knows of, was made from it")
     for one in reached:
         print(f"{'model' if one.model else 'data'}  {one.name}  {one.digest}  {one.place}")
+    for copy in [] if undo else copies:
+        print(f"lies in  {copy.place}  ({copy.what})")
 
 
 @app.command()

@@ -6,7 +6,7 @@
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -150,6 +150,16 @@ class Index:
         models.sort(key=lambda node: node.time, reverse=True)
         models.sort(key=lambda node: not node.promoted)
         return [Reached(node, graph.way_to(node.id)) for node in models]
+
+    def made_from(self, digests: Collection[str]) -> list[Node]:
+        """Return every artifact that was made from one of the digests, of which no run need know."""
+        roots, given = [], sorted(digests)
+        for begin in range(0, len(given), _TOGETHER):
+            part = given[begin : begin + _TOGETHER]
+            query = f"SELECT {_ARTIFACT} FROM artifacts WHERE digest IN ({','.join('?' * len(part))})"  # noqa: S608
+            roots += [_as_artifact(row) for row in self._database.execute(query, part)]
+        graph = self._walk(roots, "down", finished=True)
+        return [node for node in graph if node.kind == "artifact" and node.id not in graph.roots]
 
     def events(self, run: str) -> list[journal.Event]:
         """Return what a run has said last: its end, or its START."""

@@ -1,14 +1,15 @@
 """What a data set has reached: every artifact that was made from it, as far as lineage and manifests tell."""
 
 import re
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain.artifacts import MANIFEST, Manifest, origins, read_manifest
 from geartrain.errors import UserError
 from geartrain.home import LINEAGE
+from geartrain.lineage import journal
 from geartrain.lineage.graph import Node
 from geartrain.lineage.index import open_index
 from geartrain.sources import content_digest
@@ -31,38 +32,46 @@ class Reached:
     model: bool
 
 
-def reached_by(digest: str, project: Path, home: Path) -> list[Reached]:
+def reached_by(digest: str, project: Path, homes: Sequence[Path]) -> list[Reached]:
     """Return what was made from a digest, models first.
 
     Args:
         digest: of a data set, model or file.
-        project: whose artifacts are asked, and those of its `runs/`.
-        home: below it lies the lineage, which knows of models whose folders are gone as well; those of `runs/` are
-            asked too.
+        project: whose artifacts are asked, wherever they lie in it.
+        homes: whose lineage is asked (`homes_of`), which knows of models whose folders are gone as well.
     """
+    beyond = _in_lineage(digest, homes)
     found: list[Reached] = []
-    for folder in _artifacts(project):
-        manifest = _manifest(folder)
-        if manifest is not None and digest in origins(manifest):
+    for folder in artifacts_in(project):
+        manifest = manifest_in(folder)
+        if manifest is not None and (digest in origins(manifest) or manifest.digest in beyond):
             place = folder.relative_to(project)
-            model = place.parent.name == "models"
+            model = FOLDERS.get(manifest.stage, place).parts[0] == "models"
             found.append(Reached(manifest.stage, manifest.digest, place.as_posix(), model))
     here = {one.digest for one in found}
-    beyond = {node.digest: node for one in _homes(project, home) for node in _in_lineage(digest, one)}
-    found += [Reached(node.name, node.digest, "lineage", True) for node in beyond.values() if node.digest not in here]
+    models = [node for node in beyond.values() if node.type == "model" and node.digest not in here]
+    found += [Reached(node.name, node.digest, "lineage", True) for node in models]
     return sorted(found, key=lambda one: (not one.model, one.name, one.place))
 
 
-def _homes(project: Path, home: Path) -> list[Path]:
+def homes_of(project: Path, home: Path) -> list[Path]:
+    """Return the homes of a project's workspaces: its own, and those in its `runs/`."""
     return [home, *sorted(path.parent for path in (project / "runs").rglob(LINEAGE) if path.parent.name == home.name)]
 
 
-def _in_lineage(digest: str, home: Path) -> list[Node]:
-    try:
-        with closing(open_index(home)) as index:
-            return [reached.model for reached in index.models_reached(digest)]
-    except UserError:  # there is no lineage, or it has never heard of this digest
-        return []
+def _in_lineage(digest: str, homes: Sequence[Path]) -> dict[str, Node]:
+    """Return digest -> node of all that was made from something: one workspace may go on where another ended."""
+    found: dict[str, Node] = {}
+    with ExitStack() as opened:
+        indices = [opened.enter_context(closing(open_index(home))) for home in homes if journal.writers(home / LINEAGE)]
+        asked: list[set[str]] = [set() for _ in indices]
+        while any({digest, *found} - seen for seen in asked):
+            for index, seen in zip(indices, asked, strict=True):
+                roots = {digest, *found} - seen
+                nodes = index.made_from(roots)
+                found.update({node.digest: node for node in nodes if node.digest != digest})
+                seen |= roots | {node.digest for node in nodes}
+    return found
 
 
 def identify(target: str, project: Path, home: Path | None = None) -> tuple[str, str]:
@@ -91,7 +100,7 @@ def identify(target: str, project: Path, home: Path | None = None) -> tuple[str,
 
 
 def _by_digest(digest: str, project: Path, home: Path | None) -> tuple[str, str]:
-    manifests = {folder: read for folder in _artifacts(project) if (read := _manifest(folder))}
+    manifests = {folder: read for folder in artifacts_in(project) if (read := manifest_in(folder))}
     if len(digest) < WHOLE:
         if home is None or not home.is_dir():
             raise UserError(f"{digest}: write the whole digest; there is no lineage here that could complete it")
@@ -110,18 +119,23 @@ def _by_digest(digest: str, project: Path, home: Path | None) -> tuple[str, str]
     return digest, ""
 
 
-def _manifest(folder: Path) -> Manifest | None:
+def manifest_in(folder: Path) -> Manifest | None:
+    """Return the manifest of a folder; None if it is none of ours."""
     try:
         return read_manifest(folder)
     except UserError:
         return None
 
 
-def _artifacts(project: Path) -> Iterator[Path]:
-    yield from (project / path for path in FOLDERS.values() if (project / path / MANIFEST).is_file())
-    for path in sorted((project / "runs").rglob(MANIFEST)):
-        if not any(part.startswith(".") for part in path.relative_to(project).parts):
-            yield path.parent
+def artifacts_in(project: Path) -> list[Path]:
+    """Return the folders of a project that hold a manifest, those of stages first; hidden ones are left out.
+
+    In `runs/` they are looked for at any depth, else in two.
+    """
+    near = [*project.glob(f"*/{MANIFEST}"), *project.glob(f"*/*/{MANIFEST}")]
+    found = {path.parent for path in (*near, *(project / "runs").rglob(MANIFEST))}
+    seen = [one for one in found if not any(part.startswith(".") for part in one.relative_to(project).parts)]
+    return sorted(seen, key=lambda one: (one.relative_to(project) not in FOLDERS.values(), one))
 
 
 def _name(place: Path, project: Path) -> str:

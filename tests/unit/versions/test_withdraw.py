@@ -43,8 +43,8 @@ def test_the_models_it_reached_are_listed_first(project: Path) -> None:
     digest = digest_of("data/rollouts", project)
     assert told[0].startswith(f"data/rollouts {digest} is withdrawn: ")
     assert (project / f"data/withdrawn/{digest}.json").is_file()
-    assert [line.split()[0] for line in told[2:]] == ["model", "model"]
-    assert [line.split()[-1] for line in told[2:]] == ["models/policy", "runs/other/models/policy"]
+    assert [line.split()[0] for line in told[2:]] == ["model", "model", "lies"]
+    assert [line.split()[-1] for line in told[2:4]] == ["models/policy", "runs/other/models/policy"]
 
 
 @pytest.mark.parametrize("target", ["path", "name", "digest", "sha256:digest"])
@@ -75,7 +75,7 @@ def test_what_cannot_be_withdrawn_says_why(target: str, said: str, project: Path
 def test_every_copy_of_what_it_reached_is_listed(project: Path) -> None:
     shutil.copytree(project / "models/policy", project / "runs/copy/models/policy")
     told = withdraw(project, str(project / "data/rollouts")).splitlines()
-    assert [line.split()[-1] for line in told[2:]] == [
+    assert [line.split()[-1] for line in told[2:] if line.startswith("model")] == [
         "models/policy",
         "runs/copy/models/policy",
         "runs/other/models/policy",
@@ -117,9 +117,9 @@ def test_lineage_knows_of_models_that_do_not_lie_here(project: Path) -> None:
         run = {"run_id": events.new_run_id(), "job": job, "inputs": [Data("tasks", read)], "facets": {}}
         events.emit(log, "START", **run, outputs=())
         events.emit(log, "COMPLETE", **run, outputs=[Data(made, digest, kind)])
-    home = project / ".geartrain"
-    assert reached_by("d" * 64, project, home) == [Reached("policy", "9" * 64, "lineage", True)]
-    assert reached_by("c" * 64, project, home) == []
+    homes = [project / ".geartrain"]
+    assert reached_by("d" * 64, project, homes) == [Reached("policy", "9" * 64, "lineage", True)]
+    assert reached_by("c" * 64, project, homes) == []
     assert withdraw(project, "d" * 64).splitlines()[-1] == f"model  policy  {'9' * 64}  lineage"
 
 
@@ -129,8 +129,9 @@ def test_who_withdraws_is_as_git_knows_them(project: Path) -> None:
     assert stone.by == "Ada <ada@example.org>"
 
 
-def tell_of_a_policy(log: Path, read: str, digest: str) -> None:
-    run = {"run_id": events.new_run_id(), "job": "policy", "inputs": [Data("tasks", read)], "facets": {}}
+def tell_of_a_policy(log: Path, read: str, digest: str, *, key: str = "7" * 64) -> None:
+    facets = {"stage": {"name": "policy", "key": key, "attempt": 1}}
+    run = {"run_id": events.new_run_id(), "job": "policy", "inputs": [Data("tasks", read)], "facets": facets}
     events.emit(log, "START", **run, outputs=())
     events.emit(log, "COMPLETE", **run, outputs=[Data("policy", digest, "model")])
 
@@ -138,6 +139,43 @@ def tell_of_a_policy(log: Path, read: str, digest: str) -> None:
 def test_the_lineage_of_every_run_is_asked(project: Path) -> None:
     tell_of_a_policy(project / "runs/study/cell/.geartrain/lineage", "d" * 64, "8" * 64)
     assert withdraw(project, "d" * 64).splitlines()[-1] == f"model  policy  {'8' * 64}  lineage"
+
+
+def test_where_one_workspace_goes_on_from_another_the_way_is_followed(project: Path) -> None:
+    """Each has a lineage of its own, no folder is left, and neither knows the whole way."""
+    steps = {"a": ("tasks", "d", "1"), "b": ("collect", "1", "2"), "c": ("policy", "2", "3")}
+    for cell, (job, read, made) in reversed(steps.items()):
+        kind = "model" if job == "policy" else "dataset"
+        run = {"run_id": events.new_run_id(), "job": job, "inputs": [Data("x", read * 64)], "facets": {}}
+        log = project / f"runs/{cell}/.geartrain/lineage"
+        events.emit(log, "START", **run, outputs=())
+        events.emit(log, "COMPLETE", **run, outputs=[Data(job, made * 64, kind)])
+    assert withdraw(project, "d" * 64).splitlines()[-1] == f"model  policy  {'3' * 64}  lineage"
+
+
+def test_what_holds_its_rows_is_listed_for_who_has_to_erase_them(project: Path) -> None:
+    """Copies, wherever they lie; what was recorded and left half done; feature tables. Not what others left."""
+    digest = digest_of("data/rollouts", project)
+    log = project / "runs/other/.geartrain/lineage"
+    tell_of_a_policy(log, digest, "8" * 64, key="a1" * 32)
+    tell_of_a_policy(log, "e" * 64, "9" * 64, key="b2" * 32)
+    shutil.copytree(project / "data/rollouts", project / "rollouts-v3")
+    seal(project / "data/history", "h", stage="history", inputs={"collect": digest})
+    home = log.parent
+    for left in ("live/policy-a1a1a1a1a1a1a1a1/episodes", "live/policy-b2b2b2b2b2b2b2b2/episodes", "features/tables"):
+        (home / left).mkdir(parents=True)
+    (home / "work/policy-a1a1a1a1a1a1a1a1").mkdir(parents=True)
+    (home / "work/critic-c3c3c3c3c3c3c3c3").mkdir(parents=True)
+    told = withdraw(project, "data/rollouts").splitlines()
+    assert any(line.startswith("data  history") and line.endswith("data/history") for line in told)
+    assert [line.split(maxsplit=2)[2] for line in told if line.startswith("lies in")] == [
+        "data/rollouts  (the same bytes)",
+        "rollouts-v3  (the same bytes)",
+        "runs/other/.geartrain/live/policy-a1a1a1a1a1a1a1a1  (what was recorded while policy ran)",
+        "runs/other/.geartrain/work/critic-c3c3c3c3c3c3c3c3  (work in progress of critic; no lineage tells of what)",
+        "runs/other/.geartrain/work/policy-a1a1a1a1a1a1a1a1  (work in progress of policy)",
+        "runs/other/.geartrain/features  (gathered feature tables)",
+    ]
 
 
 def test_a_digest_may_be_cut_short_where_lineage_knows_the_rest(project: Path) -> None:
