@@ -6,7 +6,7 @@ Feast is loaded by the command that needs it; it takes a second or two.
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geartrain.errors import UserError
+from geartrain.home import WORK, home
 
 if TYPE_CHECKING:
+    from geartrain.artifacts import Manifest
     from geartrain.features.store import Store
+    from geartrain.lineage.events import Data
 
 app = typer.Typer(no_args_is_help=True, help="Features of tasks, prompts, policies and sources, as of any time.")
 
@@ -151,27 +154,69 @@ def _keep(workspaces: Sequence[Path], out: Path) -> dict[str, int]:
     from geartrain import artifacts, withdrawals
     from geartrain.features.earlier import KEPT, keep
     from geartrain.features.tables import FOLDER
-    from geartrain.stages.stage import FOLDERS
+    from geartrain.lineage.events import Data
+    from geartrain.lineage.recording import Task, recorded
+    from geartrain.stages.stage import FOLDERS, event_log
+    from geartrain.workspace import exclusive
 
-    made = [workspace / FOLDERS[stage] for workspace in workspaces for stage in ("preferences", "policy")]
-    sealed = {folder: artifacts.verify(folder) for folder in made}
-    inputs = {f"{one.stage}-{one.digest[:8]}": one.digest for one in sealed.values()}
-    ancestors = {digest: name for one in sealed.values() for digest, name in artifacts.origins(one).items()}
-    sources = [folder / FOLDER for folder in made]
-    if out.exists():
-        before = artifacts.verify(out)
-        if before.stage != KEPT:
-            raise UserError(f"{out}: holds {before.stage}, no tables that were kept. Give another --out.")
-        inputs, ancestors = {**before.inputs, **inputs}, {**before.ancestors, **ancestors}
-        sources.insert(0, out)
-    withdrawals.require_allowed(inputs, {"what is kept": ancestors})
-    staged = _home() / "kept"
-    shutil.rmtree(staged, ignore_errors=True)
-    counts = keep(sources, staged)
-    artifacts.write_manifest(staged, stage=KEPT, parameters={}, inputs=inputs, metrics=counts, ancestors=ancestors)
-    artifacts.publish(staged, out)
-    shutil.rmtree(staged)
+    with exclusive(KEPT):
+        made = [workspace / FOLDERS[stage] for workspace in workspaces for stage in ("preferences", "policy")]
+        sealed = {folder: artifacts.verify(folder) for folder in made}
+        inputs = {_called(one): one.digest for one in sealed.values()}
+        ancestors = {digest: name for one in sealed.values() for digest, name in artifacts.origins(one).items()}
+        sources = [folder / FOLDER for folder in made]
+        if out.exists():
+            before = artifacts.verify(out)
+            if before.stage != KEPT:
+                raise UserError(f"{out}: holds {before.stage}, no tables that were kept. Give another --out.")
+            if inputs.keys() - before.inputs.keys():  # else what comes out is what was there, not made from itself
+                sealed[out] = before
+            inputs, ancestors = {**before.inputs, **inputs}, {**before.ancestors, **ancestors}
+            sources.insert(0, out)
+        withdrawals.require_allowed(inputs, {"what is kept": ancestors})
+        key = artifacts.fingerprint([KEPT, inputs, artifacts.code_digest()])
+        work = home() / WORK / f"{KEPT}-{key[:16]}"
+        output = Data(KEPT, "", "dataset", out.name if out.is_absolute() else out.as_posix())
+        task = Task(KEPT, key, tuple(_read(workspaces, sealed)), output, {}, work)
+        with recorded(event_log(), task) as published:
+            staged = work / "output"
+            shutil.rmtree(staged, ignore_errors=True)
+            counts = keep(sources, staged)
+            manifest = artifacts.write_manifest(
+                staged, stage=KEPT, parameters={}, inputs=inputs, metrics=counts, ancestors=ancestors
+            )
+            artifacts.publish(staged, out)
+            published.digest, published.metrics = manifest.digest, counts
+            published.manifest = artifacts.manifest_sha256(out)
+        shutil.rmtree(work)
     return counts
+
+
+def _read(workspaces: Sequence[Path], sealed: Mapping[Path, "Manifest"]) -> "list[Data]":
+    """Return artifacts as lineage names what was read; that of other workspaces is brought, for it tells of them.
+
+    What nobody here has seen made is from outside.
+    """
+    from geartrain.artifacts import manifest_sha256
+    from geartrain.lineage import mirror
+    from geartrain.lineage.events import Data
+    from geartrain.lineage.index import open_all
+    from geartrain.stages.stage import FOLDERS, KINDS, event_log
+
+    for workspace in workspaces:
+        if workspace.resolve() != Path().resolve():
+            mirror.pull(event_log(), str(workspace), missing_ok=True)
+    known = {digest for index in open_all([home()]) for digest in index.made()}
+    found = []
+    for folder, one in sealed.items():
+        path = FOLDERS.get(one.stage, folder)
+        seen = {"kind": KINDS.get(path.parts[0], "dataset"), "path": path.as_posix()} if one.digest in known else {}
+        found.append(Data(_called(one), one.digest, **(seen or {"kind": "source"}), manifest=manifest_sha256(folder)))
+    return found
+
+
+def _called(manifest: "Manifest") -> str:
+    return f"{manifest.stage}-{manifest.digest[:8]}"
 
 
 def _list(store: "Store") -> str:
@@ -205,8 +250,6 @@ def _as_of(store: "Store", service: str, key: dict[str, Any], time: datetime) ->
 
 
 def _home() -> Path:
-    from geartrain.home import home
-
     return home() / "features"
 
 

@@ -2,14 +2,21 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from geartrain import cli
+from geartrain.artifacts import manifest_sha256, read_manifest, write_manifest
 from geartrain.errors import UserError
-from geartrain.features.tables import write_tables
+from geartrain.features.tables import TABLES, write_tables
+from geartrain.lineage import events, evidence
+from geartrain.lineage.events import Data
+from geartrain.lineage.index import make_anew
+from geartrain.lineage.verification import check_events
+from geartrain.stages.stage import FOLDERS, KINDS
 from tests.unit.features.conftest import row
 
 KEY = ("task_id=t", "family=f", "siblings=4")
@@ -85,3 +92,45 @@ def test_a_workspace_without_features_says_how_to_make_them(tmp_path: Path, monk
 
 def _attempts(result: Result) -> int:
     return int(json.loads(result.stdout)["attempts"])
+
+
+def sealed(folder: Path, tick: int) -> None:
+    """A finished run that has learned something, and whose lineage tells of it."""
+    for stage in ("preferences", "policy"):
+        place, rows = folder / FOLDERS[stage], [row("task_history", "t", tick, attempts=tick)]
+        write_tables(place / "features", {name: rows if name == "task_history" else [] for name in TABLES})
+        inputs = {"collect": str(tick) * 64}
+        made = write_manifest(place, stage=stage, parameters={}, inputs=inputs, metrics={})
+        told = {"run_id": events.new_run_id(), "job": stage, "inputs": inputs}
+        log = folder / ".geartrain/lineage"
+        output = Data(stage, made.digest, KINDS[FOLDERS[stage].parts[0]], FOLDERS[stage].as_posix())
+        events.emit(log, "START", **told, outputs=())
+        events.emit(log, "COMPLETE", **told, outputs=[output])
+
+
+def test_what_is_kept_is_told_with_the_lineage_of_the_runs_that_it_is_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GEARTRAIN_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    sealed(tmp_path / "runs/a", 1)
+    sealed(tmp_path / "runs/b", 2)
+    shutil.rmtree(tmp_path / "runs/b/.geartrain")  # nobody knows who made that
+    first = features("keep", "runs/a", workspace=tmp_path)
+    assert first.stdout.splitlines()[-1].startswith("data/history: ")
+    old = read_manifest(Path("data/history")).digest
+    features("keep", "runs/a", workspace=tmp_path)
+    features("keep", "runs/b", workspace=tmp_path)
+    new = read_manifest(Path("data/history"))
+    index = make_anew(tmp_path / ".geartrain/lineage")
+    assert {node.digest for node in index.up(new.digest) if node.digest} == {new.digest, old, *new.ancestors} - {
+        "2" * 64
+    }
+    assert {node.digest: node.type for node in index.made_from(["1" * 64])}[new.digest] == "dataset"
+    types = {node.digest: node.type for node in index.artifacts()}
+    assert [types[digest] for name, digest in new.inputs.items() if digest not in index.made()] == ["source"] * 2
+    assert evidence.manifests(index, new.digest) == {manifest_sha256(Path("data/history"))}
+    assert {finding.what for finding in check_events(index).findings} == {
+        "was read, and no run in this lineage made it"
+    }
+    assert not list(Path(".geartrain/work").glob("history-*")), "only locks are left"
