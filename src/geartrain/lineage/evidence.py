@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from geartrain.lineage import ingestion
-from geartrain.lineage.index import FILE, Index
+from geartrain.lineage.index import FILE, PATIENCE_SECONDS, Index
 
 _MADE = "SELECT run FROM edges JOIN artifacts ON id = artifact WHERE digest = ? AND output = 1 AND (? OR manifest = ?)"
 _SAID = (
@@ -117,7 +117,7 @@ def is_false(index: Index) -> bool:
     if not place.is_file():
         return False
     try:
-        with closing(sqlite3.connect(place, timeout=60.0, isolation_level=None)) as stored:
+        with closing(sqlite3.connect(place, timeout=PATIENCE_SECONDS, isolation_level=None)) as stored:
             for _ in range(_TRIES):
                 index.refresh()
                 ingestion.refresh(stored, index.folder)

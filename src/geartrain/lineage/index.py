@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from geartrain import logs
 from geartrain.artifacts import MANIFEST, read_manifest
 from geartrain.errors import UserError
 from geartrain.home import LINEAGE
@@ -23,6 +24,8 @@ SHORTEST = 4
 _KINDS = ("model", "dataset", "report", "source")
 _TOGETHER = 500
 """Parameters of one statement."""
+PATIENCE_SECONDS = 10.0
+"""How long a process that writes to the index is waited for: to read the files oneself takes no longer."""
 _ARTIFACT = "id, digest, name, kind, folder, licence, origin, made, promoted"
 _RUN = "id, run, job, state, coalesce(ended, started), error, attempt"
 
@@ -30,7 +33,7 @@ _RUN = "id, run, job, state, coalesce(ended, started), error, attempt"
 def open_index(home: Path) -> "Index":
     """Return the index of a home folder (`.geartrain`), up to date; it is made where there is none.
 
-    Where nothing may be written it is made in memory.
+    Where nothing may be written, or another process writes for long, it is made in memory.
 
     Raises:
         UserError: there is no lineage.
@@ -40,7 +43,9 @@ def open_index(home: Path) -> "Index":
         raise UserError(f"{folder}: no lineage there. A run writes it; `geartrain lineage pull` brings that of others.")
     try:
         return Index(folder, _connect(folder, str(folder / FILE)))
-    except sqlite3.OperationalError:
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            logs.say(f"{folder / FILE}: another process writes to it; this answer comes from the files themselves")
         return make_anew(folder)
 
 
@@ -51,7 +56,7 @@ def make_anew(folder: Path) -> "Index":
 
 def _connect(folder: Path, place: str) -> sqlite3.Connection:
     for left in (2, 1):
-        database = sqlite3.connect(place, timeout=60.0, isolation_level=None)
+        database = sqlite3.connect(place, timeout=PATIENCE_SECONDS, isolation_level=None)
         try:
             database.execute("PRAGMA synchronous = OFF")  # what a power cut harms is made again
             ingestion.refresh(database, folder)

@@ -46,7 +46,15 @@ _RANK = {"START": 0, "ABORT": 1, "FAIL": 2, "COMPLETE": 3}
 
 
 def refresh(database: sqlite3.Connection, folder: Path) -> int:
-    """Bring an index up to date with a lineage folder; return how many events it read."""
+    """Bring an index up to date with a lineage folder; return how many events it read.
+
+    One that is up to date is only looked at: whoever writes to it meanwhile is not waited for.
+
+    Raises:
+        sqlite3.OperationalError: another process writes to it for longer than the connection waits.
+    """
+    if _is_current(database, folder):
+        return 0
     database.execute("BEGIN IMMEDIATE")
     try:
         if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
@@ -62,6 +70,19 @@ def refresh(database: sqlite3.Connection, folder: Path) -> int:
         database.execute("ROLLBACK")
         raise
     return count
+
+
+def _is_current(database: sqlite3.Connection, folder: Path) -> bool:
+    if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+        return False
+    paths = (path for chain in journal.writers(folder).values() for path in chain)
+    there = {path.relative_to(folder).as_posix(): _stamp(path) for path in paths}
+    return dict(database.execute("SELECT path, stamp FROM files").fetchall()) == there
+
+
+def _stamp(path: Path) -> str:
+    status = path.stat()
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
 
 def _start_anew(database: sqlite3.Connection) -> None:
@@ -91,8 +112,7 @@ def _follow(database: sqlite3.Connection, folder: Path) -> int | None:
         size, stamp, sha256, last = known.get(names[path], (0, "", hashlib.sha256().hexdigest(), ""))
         writer = path.name.partition(".")[0]
         latest[writer] = max(latest.get(writer, ""), last)
-        status = path.stat()
-        now = f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+        now = _stamp(path)
         if now == stamp:
             continue
         data = path.read_bytes()

@@ -1,12 +1,14 @@
 """The index answers what made what, follows the journal, and is made anew when the past has changed."""
 
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from geartrain.errors import UserError
-from geartrain.lineage import events, journal
+from geartrain.lineage import events, index, journal
 from geartrain.lineage.events import Data
 from geartrain.lineage.index import Index, open_index
 from tests.fakes.histories import digest, write_history
@@ -266,3 +268,28 @@ def test_an_index_that_cannot_be_written_is_made_in_memory(home: Path, monkeypat
     (home / "lineage/index.sqlite").mkdir()
     index: Index = open_index(home)
     assert index.resolve("policy").id == BETTER.digest
+
+
+@pytest.mark.parametrize("lock", ["IMMEDIATE", "EXCLUSIVE"])
+def test_an_index_that_another_process_writes_to_keeps_nobody_from_an_answer(
+    lock: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that is up to date is read beside a writer; else the files are read, and that is said."""
+    monkeypatch.setattr(index, "PATIENCE_SECONDS", 0.01)
+    open_index(home).close()
+    with closing(sqlite3.connect(home / "lineage/index.sqlite", isolation_level=None)) as other:
+        other.execute(f"BEGIN {lock}")
+        with closing(open_index(home)) as found:
+            known = found.counts()
+        assert ("another process writes to it" in capsys.readouterr().err) == (lock == "EXCLUSIVE")
+        tell_of_one_more(home)
+        with closing(open_index(home)) as found:
+            assert found.counts()["runs"] == known["runs"] + 1
+        assert "another process writes to it" in capsys.readouterr().err
+    with closing(open_index(home)) as found:
+        assert found.counts()["runs"] == known["runs"] + 1
+
+
+def tell_of_one_more(home: Path) -> None:
+    """Tell of one run more."""
+    events.emit(home / "lineage", "START", run_id=events.new_run_id(), job="policy", inputs=(), outputs=())
