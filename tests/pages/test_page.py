@@ -109,6 +109,17 @@ def test_the_slider_moves_one_cursor_through_all_curves(window, site):
         assert page.run("document.querySelector('.cursor-line a').getAttribute('href')").endswith("iteration=7")
 
 
+def test_every_axis_says_how_large_a_change_is(window, site):
+    """One number beside a curve says of no change how large it is."""
+    with window.page(site + LONG) as page:
+        page.until(PAGES["curves"][1])
+        counts = page.run(
+            """import("./chart.js").then(({ ticks }) => [0, 0.06, 1, -3.7].flatMap((low) =>
+                 [0.0031, 0.0164, 0.3, 0.777, 12, 4321].map((span) => ticks(low, low + span, 3).length)))"""
+        )
+        assert all(2 <= count <= 6 for count in counts), counts
+
+
 def test_what_a_run_says_appears_without_a_reload(window, site, fleet):
     (path,) = (fleet / "runs/long/.geartrain/live").glob("*.jsonl")
     with window.page(site + LONG) as page:

@@ -4,7 +4,8 @@ import { h, s, number, percent } from "./dom.js";
 
 const ROOM = { left: 46, right: 10, top: 8, bottom: 22 };
 
-function ticks(low, high, count) {
+// About `count` round values from low to high, and never one alone: it says nothing of how large a change is.
+export function ticks(low, high, count) {
   const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
@@ -12,7 +13,7 @@ function ticks(low, high, count) {
   for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + step * 1e-6; value += step) {
     found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
   }
-  return found;
+  return found.length < 2 && count < 50 ? ticks(low, high, 2 * count) : found;
 }
 
 function range(sets, keys) {
