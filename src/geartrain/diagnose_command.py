@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 FORMATS = ("text", "json")
+KILLED = "  it has said no end, and nobody is at work on it: the same command goes on from its checkpoint"
 ALTERNATIVES = 3
 """Other causes that are shown in full."""
 
@@ -44,6 +45,7 @@ def diagnose(
     """
     from geartrain.diagnosis.ranking import diagnose as examine
     from geartrain.reporting.health import read_records
+    from geartrain.wording import printable
 
     if form not in FORMATS:
         raise UserError(f"--format {form}: expected one of {', '.join(FORMATS)}")
@@ -52,7 +54,9 @@ def diagnose(
         raise UserError(f"{run}: no such run. Name a workspace, one of runs/, a live record or a history.jsonl.")
     records = read_records(place)
     found = examine(records)
-    print(as_json(records, found) if form == "json" else as_text(records, found))
+    text = as_text(records, found)
+    # reasons and names come from records: what they hold must not move the cursor
+    print(as_json(records, found) if form == "json" else "\n".join(map(printable, text.splitlines())))
     if fail and not found.healthy:
         raise typer.Exit(EXIT_UNHEALTHY)
 
@@ -72,6 +76,7 @@ def as_text(records: "Records", found: "Diagnosis") -> str:
         f"{run['iterations']} of {run['planned']} iterations, {run['recipe'] or 'recipe unknown'}, {run['outcome']}"
     ]
     lines += [f"  it says: {records.reason}"] if records.reason else []
+    lines += [KILLED] if records.outcome == "killed" else []
     if found.healthy:
         lines += ["", f"healthy: none of {len(found.checked)} signs of trouble is there"]
         lines += _listed("checked", found.checked)

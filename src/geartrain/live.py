@@ -21,8 +21,9 @@ A watcher is never worth a run: what cannot be written is said once, and not tri
 import fcntl
 import json
 import math
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -37,6 +38,10 @@ Line = dict[str, Any]
 FOLDER = "live"
 """Folder of these files, below a workspace's `.geartrain`."""
 PROGRESS_EVERY_SECONDS = 1.0
+FRESH_SECONDS = 15.0
+"""A stage whose lock nobody holds here is at work elsewhere (in a pod, say) if its record is no older."""
+LONGEST = 16 * 1024 * 1024
+"""Bytes of a line that is read at once; an iteration of many families has some ten thousand."""
 _listeners: list[Callable[[Line], None]] = []
 _file: TextIO | None = None
 _progress_at: dict[str, float] = {}
@@ -103,23 +108,51 @@ def subscribe(listener: Callable[[Line], None]) -> Callable[[], None]:
     return end
 
 
-def read(path: Path) -> list[Line]:
-    """Return the lines of a file, in order; what a kill cut short, or a fault of the disk garbled, is left out.
+def read(path: Path, kinds: Container[str] | None = None) -> list[Line]:
+    """Return the lines of a file, of some kinds or of all, in order; what cannot be read of it is left out.
 
     Raises:
         OSError: the file cannot be read.
     """
-    return follow(path, 0)[0]
+    found = (line for line, _ in follow(path, 0) if line is not None)
+    return [line for line in found if kinds is None or line["kind"] in kinds]
 
 
-def follow(path: Path, position: int) -> tuple[list[Line], int]:
-    """Return the whole lines from a byte position on, and the position after them; a file that shrank is read anew."""
+def follow(path: Path, position: int) -> Iterator[tuple[Line | None, int]]:
+    """Yield the whole lines from a byte position on, each with the position after it; a file that shrank is read anew.
+
+    A line is None if a kill cut it short, a fault of the disk garbled it, or it is none that `parse` takes. Memory is
+    bounded whatever the file holds: what is longer than `LONGEST` is read in pieces.
+    """
     with path.open("rb") as file:
-        position = position if position <= file.seek(0, 2) else 0
-        file.seek(position)
-        data = file.read()
-    whole = data[: data.rfind(b"\n") + 1]
-    return [line for text in whole.splitlines() if (line := _parsed(text)) is not None], position + len(whole)
+        file.seek(position if position <= file.seek(0, 2) else 0)
+        while data := file.readline(LONGEST):
+            if not data.endswith(b"\n") and len(data) < LONGEST:  # still being written
+                return
+            yield parse(data), file.tell()
+
+
+def parse(text: bytes) -> Line | None:
+    """Return a line as everybody who watches may take it for granted; None for what is none.
+
+    Files outlive versions and disks. Numbers are finite or None, as `emit` writes them; a field of a type that it never
+    has is not there; a line without what its kind cannot do without is none.
+    """
+    try:
+        line = _JSON.decode(text.decode())
+        if _HALF.search(text):  # half a character can be told in JSON, and be written nowhere else
+            line = json.loads(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or not isinstance(line.get("kind"), str) or not _is_number(line.get("time")):
+        return None
+    types, needed = _FIELDS.get(line["kind"], ({}, ()))
+    line = {name: value for name, value in line.items() if isinstance(value, types.get(name, object))}
+    if not all(name in line for name in needed):
+        return None
+    for name in _AMOUNTS & line.keys() if line["kind"] == "iteration" else ():
+        line[name] = {key: value for key, value in line[name].items() if _is_number(value)}
+    return line
 
 
 def iterations(lines: Sequence[Line]) -> list[Line]:
@@ -156,6 +189,16 @@ def _is_locked(path: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def is_at_work(path: Path, updated: float) -> bool:
+    """Tell whether a stage that has said no end is at work: its lock is held here, or it told something just now.
+
+    Args:
+        path: its file.
+        updated: time of its last line, unix seconds.
+    """
+    return is_held(path) or time.time() - updated < FRESH_SECONDS
 
 
 def _opened(path: Path) -> TextIO | None:
@@ -201,9 +244,32 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _parsed(text: bytes) -> Line | None:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) and "kind" in line and "time" in line else None
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _whole(text: str) -> int | float | None:
+    return int(text) if len(text) <= _DIGITS else _number(text)
+
+
+_JSON = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_number, parse_int=_whole)
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_DIGITS = 18
+"""Of a whole number that counts something; longer ones are floats, or too large for one."""
+_FIELDS: Mapping[str, tuple[Mapping[str, type], tuple[str, ...]]] = {
+    # kind: types of its fields, fields without which it says nothing
+    "begin": ({"parameters": dict}, ()),
+    "progress": ({"label": str, "done": int, "total": int}, ("label", "done")),
+    "iteration": (
+        {"index": int, "record": dict, "seconds": dict, "tokens": dict, "ranks": list},
+        ("index", "record"),
+    ),
+    "end": ({"outcome": str, "metrics": dict}, ()),
+}
+_AMOUNTS = {"seconds", "tokens"}
+"""Fields of an iteration that hold numbers alone."""

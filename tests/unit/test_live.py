@@ -2,6 +2,7 @@ import fcntl
 import json
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +76,49 @@ def test_a_follower_gets_each_whole_line_once(tmp_path: Path) -> None:
     position = 0
     for length in range(len(data) + 1):
         path.write_bytes(data[:length])
-        lines, position = live.follow(path, position)
-        seen += lines
+        for line, after in live.follow(path, position):
+            assert line is not None
+            seen.append(line)
+            position = after
     assert [line["kind"] for line in seen] == ["begin", "end"]
     path.write_text(second, "utf-8")  # begun anew
-    assert [line["kind"] for line in live.follow(path, position)[0]] == ["end"]
+    assert [line["kind"] for line, _ in live.follow(path, position) if line] == ["end"]
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (
+            '{"time": 1, "kind": "iteration", "index": 0, "record": {"kl": NaN, "reward": 1e999}}',
+            {"kl": None, "reward": None},
+        ),
+        ('{"time": 1, "kind": "iteration", "index": 0, "record": {"kl": 1}, "seconds": [3]}', {"kl": 1}),
+        ('{"time": 1, "kind": "iteration", "index": 0, "record": {"kl": %s}}' % ("9" * 400), {"kl": None}),
+        ('{"time": 1, "kind": "iteration", "index": 0, "record": {"kl": "\\ud83d"}}', {"kl": "?"}),
+        ('{"time": 1, "kind": "iteration", "index": "0", "record": {}}', None),
+        ('{"time": 1, "kind": "iteration", "index": 0}', None),
+        ('{"time": NaN, "kind": "iteration", "index": 0, "record": {}}', None),
+        ('{"time": "today", "kind": "iteration", "index": 0, "record": {}}', None),
+        ('{"time": 1, "kind": ["iteration"], "index": 0, "record": {}}', None),
+        ("[" * 100_000, None),
+        ("\x00\x00", None),
+    ],
+)
+def test_a_line_is_what_every_watcher_takes_for_granted_or_none(tmp_path: Path, text: str, left: Any) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(text + '\n{"time": 2, "kind": "end", "outcome": "complete"}\n')
+    *first, last = live.read(path)
+    assert [line["record"] for line in first] == ([] if left is None else [left])
+    assert last["kind"] == "end"
+
+
+def test_a_line_without_end_is_passed_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no record, however large, is held whole."""
+    monkeypatch.setattr(live, "LONGEST", 100)
+    path = tmp_path / "a.jsonl"
+    path.write_text("x" * 950 + '\n{"time": 2, "kind": "end", "outcome": "complete"}\n')
+    assert kinds(path) == ["end"]
+    assert all(after - before <= 100 for (_, before), (_, after) in pairwise(live.follow(path, 0)))
 
 
 def test_numbers_that_json_does_not_know_become_none(tmp_path: Path, heard: list[live.Line]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from geartrain.methods import METHODS, settings_of
 
 Record = Mapping[str, Any]
-Outcome = Literal["running", "complete", "failed", "interrupted", "unknown"]
+Outcome = Literal["running", "complete", "failed", "interrupted", "killed", "unknown"]
 WINDOW = 3
 """Iterations that "at the start" and "now" are means of, where there are twice as many; else half of what there is."""
 

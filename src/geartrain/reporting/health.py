@@ -13,7 +13,14 @@ from geartrain.reporting.facts import Facts, gather, read_lines
 
 READ = ("reward_model", "critic", "policy", "evaluation")
 """Stages whose records count."""
-_ENDS: Mapping[str, Outcome] = {"complete": "complete", "failed": "failed", "interrupted": "interrupted"}
+_ENDS: Mapping[str, Outcome] = {
+    "complete": "complete",
+    "failed": "failed",
+    "interrupted": "interrupted",
+    "killed": "killed",  # told by `_told` alone: who is killed says nothing
+}
+_KINDS = ("begin", "iteration", "end")
+"""Lines of a live record that count."""
 
 
 def read_records(place: Path) -> Records:
@@ -82,11 +89,19 @@ def _ending(told: Sequence[live.Line]) -> tuple[Outcome, str]:
 def _newest(folder: Path) -> list[live.Line]:
     """Return the lines of the policy's live record that was written last; empty where there is none."""
     files = sorted(folder.glob("policy-*.jsonl"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-    return live.read(files[-1]) if files else []
+    return _told(files[-1]) if files else []
+
+
+def _told(path: Path) -> list[live.Line]:
+    """Return the lines of a live record that count, and an end for one that has said none and that nobody writes."""
+    lines, updated = live.read(path, _KINDS), path.stat().st_mtime
+    if lines and lines[-1]["kind"] != "end" and not live.is_at_work(path, updated):
+        lines.append({"time": updated, "kind": "end", "outcome": "killed"})
+    return lines
 
 
 def _of_file(path: Path) -> Records:
-    told = live.read(path)
+    told = _told(path)
     if told:
         return of_lines(told)
     history = list(read_lines(path))

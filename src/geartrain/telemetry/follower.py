@@ -1,5 +1,7 @@
 """The metrics of a workspace from its live files, while stages come and go."""
 
+import heapq
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,20 +29,23 @@ class Follower:
         self._files: dict[Path, _File] = {}
 
     def look(self) -> None:
-        """Read on; lines of several files are taken in the order of their times."""
-        told: list[tuple[Path, live.Line]] = []
-        for path in sorted(self._live.glob("*.jsonl")):
-            file = self._files.setdefault(path, _File())
-            try:
-                lines, file.position = live.follow(path, file.position)
-            except OSError:  # it was removed
-                continue
-            told += [(path, line) for line in lines]
-        for path, line in sorted(told, key=lambda pair: pair[1]["time"]):
+        """Read on; lines of several files are taken in the order of their times, and none is kept."""
+        paths = sorted(self._live.glob("*.jsonl"))
+        for path, line in heapq.merge(*map(self._new, paths), key=lambda pair: pair[1]["time"]):
             self._take(path, line)
         for path, file in self._files.items():
             if file.open and not live.is_held(path):
                 self._end_lost(path, file)
+
+    def _new(self, path: Path) -> Iterator[tuple[Path, live.Line]]:
+        file = self._files.setdefault(path, _File())
+        with suppress(OSError):  # it was removed, or may not be read
+            for line, after in live.follow(path, file.position):
+                file.position = after
+                if line is None:
+                    self._readings.miss()
+                else:
+                    yield path, line
 
     def _take(self, path: Path, line: live.Line) -> None:
         file, stage = self._files[path], live.stage_of(path)
@@ -54,7 +59,7 @@ class Follower:
 
     def _end_lost(self, path: Path, file: _File) -> None:
         with suppress(OSError):  # it was removed
-            if live.follow(path, file.position)[0]:  # its end was written before the lock was let go: the next look
+            if any(live.follow(path, file.position)):  # its end was written before the lock was let go: the next look
                 return
         file.open = False
         self._readings.lose(live.stage_of(path))

@@ -73,6 +73,11 @@ class Readings:
             except Exception:
                 self._failed += 1
 
+    def miss(self) -> None:
+        """Note that there was a line which is none."""
+        with self._lock:
+            self._failed += 1
+
     def lose(self, stage: str) -> None:
         """Note that the process of a stage is gone without an `end`."""
         with self._lock:

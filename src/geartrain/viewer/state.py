@@ -13,8 +13,6 @@ from geartrain.stages.stage import FOLDERS, ORDER
 from geartrain.viewer.tail import Progress, Tail
 
 State = Literal["done", "running", "failed", "interrupted", "killed", "waiting"]
-FRESH_SECONDS = 15.0
-"""A stage whose lock nobody holds here is at work elsewhere if its record is no older."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class Watched:
         if made > tail.updated:
             return seen
         if tail.ended is None:
-            if self._at_work(tail):
+            if live.is_at_work(tail.path, tail.updated):
                 return replace(seen, state="running", seconds=time.time() - tail.updated + tail.seconds)
             return replace(seen, state="killed")
         outcome = tail.ended.get("outcome")
@@ -99,9 +97,6 @@ class Watched:
             return seen
         reason = str(tail.ended.get("reason") or "")
         return replace(seen, state="interrupted" if outcome == "interrupted" else "failed", reason=reason)
-
-    def _at_work(self, tail: Tail) -> bool:
-        return live.is_held(tail.path) or time.time() - tail.updated < FRESH_SECONDS
 
 
 def current(stages: Sequence[StageState]) -> StageState | None:

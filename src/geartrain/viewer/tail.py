@@ -57,11 +57,12 @@ class Tail:
             if self.path.stat().st_size < self._position:
                 self._position = 0
                 self._clear()
-            lines, self._position = live.follow(self.path, self._position)
+            for line, after in live.follow(self.path, self._position):
+                self._position = after
+                if line is not None:
+                    self._take(line)
         except OSError:
             return
-        for line in lines:
-            self._take(line)
 
     @property
     def seconds(self) -> float:
@@ -71,8 +72,7 @@ class Tail:
     @property
     def parameters(self) -> dict[str, Any]:
         """The configuration that it runs with, as far as it depends on it."""
-        found = self.began.get("parameters") if self.began else None
-        return found if isinstance(found, dict) else {}
+        return dict(self.began.get("parameters") or {}) if self.began else {}
 
     def progress(self) -> Progress | None:
         """Return how far the work is that was last reported on."""
@@ -103,10 +103,10 @@ class Tail:
             self.ended = line
         elif kind == "checkpoint":
             self.checkpoint = line
-        elif kind == "progress" and isinstance(line.get("done"), int):
-            self._label = str(line.get("label"))
+        elif kind == "progress":
+            self._label = line["label"]
             self._progress.setdefault(self._label, deque(maxlen=RECENT)).append(line)
-        elif kind == "iteration" and isinstance(line.get("record"), dict) and isinstance(line.get("index"), int):
+        elif kind == "iteration":
             self.iterations[line["index"]] = line
             self.arrived.append(line["index"])
         self.updated = max(self.updated, float(line["time"]))

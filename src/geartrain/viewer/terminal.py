@@ -5,7 +5,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -108,7 +108,9 @@ def frame(view: View, *, width: int, plain: bool = False) -> RenderableType:
         parts.append(_foot(lines, tail.checkpoint if tail else None))
     others = [other for other in view.runs if other != name and is_running(view.runs[other])]
     if others:
-        parts.append(Text(f"also running: {', '.join(others)}", style="dim", overflow="ellipsis", no_wrap=True))
+        parts.append(
+            Text(f"also running: {', '.join(map(printable, others))}", style="dim", overflow="ellipsis", no_wrap=True)
+        )
     return Group(*parts)
 
 
@@ -125,9 +127,10 @@ def spark(values: Sequence[float], width: int, *, plain: bool = False) -> str:
 
 def _title(root: Path, name: str, watched: Watched, at: StageState | None) -> Text:
     shown = root.resolve().name if name == OWN else name
-    recipe = watched.parameters().get("policy", {}).get("recipe", "")
+    section = watched.parameters().get("policy")
+    recipe = printable(str(section.get("recipe", ""))) if isinstance(section, Mapping) else ""
     told = f"{at.name} {WORDS[at.state]}" if at else ""
-    line = Text.assemble((shown, "bold"), f"  {recipe}  ", (told, MARKS[at.state][1] if at else ""))
+    line = Text.assemble((printable(shown), "bold"), f"  {recipe}  ", (told, MARKS[at.state][1] if at else ""))
     heard = f"  last heard of {_ago(watched.updated)}" if watched.updated else "  nothing has run yet"
     line.append(heard, style="dim")
     line.truncate(200)
@@ -155,7 +158,7 @@ def _work(at: StageState, width: int, plain: bool) -> list[RenderableType]:
         text = Text(f"{progress.done}/{progress.total}  {left}  {printable(progress.status)}")
         bar = ProgressBar(total=progress.total, completed=progress.done, width=max(10, min(40, width - 50)))
         shown: RenderableType = bar if not plain else Text(f"{100 * progress.done // progress.total} %")
-        grid.add_row(Text(progress.label, style="bold"), shown, text)
+        grid.add_row(Text(printable(progress.label), style="bold"), shown, text)
         parts += [Text(), grid]
     if at.reason:
         parts.append(Text(f"{at.name}: {printable(at.reason)}", style="red"))

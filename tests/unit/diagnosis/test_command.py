@@ -1,5 +1,6 @@
 """`geartrain diagnose` as a person meets it, and which records it reads."""
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -67,6 +68,25 @@ def test_ci_can_be_told_to_fail(tmp_path):
     assert (shown(sick).exit_code, shown(sick, "--fail").exit_code) == (0, EXIT_UNHEALTHY)
     assert shown(well, "--fail").exit_code == 0
     assert "healthy: none of" in shown(well).stdout
+
+
+def test_who_was_killed_is_not_at_work(tmp_path):
+    """A killed training says no end: its lock is free, and its record grows no more."""
+    path = told(tmp_path / ".geartrain/live/policy-1.jsonl", [FAR] * 6)
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if '"end"' not in line))
+    work = tmp_path / ".geartrain/work"
+    work.mkdir()
+    assert shown(path).stdout.splitlines()[0] == "6 of 20 iterations, grpo, running", (
+        "written just now, in a pod perhaps"
+    )
+    os.utime(path, (1.0, 1.0))
+    with (work / "policy-1.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert json.loads(shown(path, "--format", "json").stdout)["outcome"] == "running"
+    text = shown(tmp_path).stdout.splitlines()
+    assert text[0] == "6 of 20 iterations, grpo, killed"
+    assert "the same command goes on from its checkpoint" in text[1]
+    assert any(line.startswith("learning_rate_high") for line in text)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from geartrain import live
 from geartrain.viewer.curves import thin
-from geartrain.viewer.state import FRESH_SECONDS, Watched, current
+from geartrain.viewer.state import Watched, current
 from geartrain.viewer.tail import Tail
 from geartrain.viewer.workspaces import find_workspaces
 
@@ -70,7 +70,7 @@ def test_the_state_by_the_record(lines, state, tmp_path):
 
 
 def test_a_record_of_just_now_is_of_a_stage_that_is_at_work_elsewhere(tmp_path):
-    _record(tmp_path, begin(), progress(1, time.time() - FRESH_SECONDS / 5))
+    _record(tmp_path, begin(), progress(1, time.time() - live.FRESH_SECONDS / 5))
     assert _state(tmp_path).state == "running"
 
 
