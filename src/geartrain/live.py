@@ -12,8 +12,12 @@ and `kind`:
     skipped     a step was not taken: loss or gradient was not finite
     mismatch    nats; why the run is about to fail
     lineage     reason; an event of lineage was not copied
-    queue       seconds that a training job has waited for its place; None when it has it
     end         outcome (complete, failed, interrupted), reason, error (its type), metrics
+
+`geartrain.cluster.outcomes` tells of stages that it sees from outside, with lines that no stage writes: `end` with the
+`seconds` that it took, and
+
+    queue       seconds that a training job has waited for its place; None when it has it
 
 A watcher is never worth a run: what cannot be written is said once, and not tried again.
 """

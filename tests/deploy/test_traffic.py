@@ -103,6 +103,26 @@ def test_reaper_reaches_both_apis_and_the_store_of_lineage_only(name: str) -> No
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
+def test_the_exporter_of_the_cluster_reads_both_apis_and_is_scraped(name: str) -> None:
+    policies, deployment = _policies(name), one(overlay(name), "Deployment", "geartrain-exporter")["spec"]["template"]
+    (container,) = deployment["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    exporter = Pod(_namespace(name), deployment["metadata"]["labels"], ports)
+    assert reaches(policies, exporter, API_SERVER, 6443)
+    assert reaches(policies, exporter, PIPELINES, 8888)
+    for target, port in ((PIPELINES, 8887), (RECORDS, 8080), (BUCKET, 443), (_trainer(name), METRICS)):
+        assert not reaches(policies, exporter, target, port)
+    assert reaches(policies, PROMETHEUS, exporter, METRICS)
+    assert not reaches(policies, STRANGER, exporter, METRICS)
+    monitor = one(overlay(name), "PodMonitor", "geartrain-exporter")["spec"]
+    assert matches(monitor["selector"], exporter.labels)
+    assert not matches(monitor["selector"], _trainer(name).labels)
+    assert str(METRICS) in container["command"]
+    role = one(overlay(name), "Role", "geartrain-exporter")["rules"]
+    assert {verb for rule in role for verb in rule["verbs"]} == {"get", "list"}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
 def test_only_prometheus_comes_in_and_only_for_metrics(name: str) -> None:
     policies, trainer = _policies(name), _trainer(name)
     assert reaches(policies, PROMETHEUS, trainer, METRICS)

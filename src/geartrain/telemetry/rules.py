@@ -23,6 +23,8 @@ _PARTNERS = {
     "weight_ratio_worse": "teacher_ratio_worse",
 }
 _BLAME = {"UserError": "user", "TamperedError": "user", "InfrastructureError": "infrastructure"}
+SIGNS_OF_LIFE = (*("begin", "progress", "iteration", "checkpoint", "skipped", "mismatch", "lineage", "end"),)
+"""Lines that a stage at work tells; of its queue somebody else tells, before it begins."""
 
 
 def at(values: Any, *path: str) -> Any:
@@ -116,11 +118,14 @@ def _when(outcome: str) -> Rule:
 
 
 def _duration(line: Line, begin: Line) -> Found | None:
-    return _one(line["time"] - begin["time"]) if begin and line.get("outcome") == "complete" else None
+    if line.get("outcome") != "complete":
+        return None
+    return _one(line.get("seconds", line["time"] - begin["time"] if begin else None))
 
 
 def _blame(line: Line, begin: Line) -> Found | None:
-    return [((_BLAME.get(str(line.get("error")), "bug"),), 1.0)] if line.get("outcome") == "failed" else []
+    known = line.get("outcome") == "failed" and "error" in line
+    return [((_BLAME.get(str(line["error"]), "bug"),), 1.0)] if known else []
 
 
 def _progress(line: Line, begin: Line) -> Found | None:
@@ -155,7 +160,7 @@ RULES: Mapping[str, tuple[tuple[str, ...], Rule]] = {
     "info": (("begin",), _info),
     "running": (("begin", "end"), lambda line, begin: _one(int(line["kind"] == "begin"))),
     "begin_time": (("begin",), lambda line, begin: _one(line["time"])),
-    "last_time": ((), lambda line, begin: _one(line["time"])),
+    "last_time": (SIGNS_OF_LIFE, lambda line, begin: _one(line["time"])),
     "progress": (("progress",), _progress),
     "duration": (("end",), _duration),
     "success_time": (("end",), _when("complete")),

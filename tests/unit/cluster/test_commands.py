@@ -15,9 +15,10 @@ from tests.fakes.api_objects import ObjectServer
 from tests.fakes.bench import IMAGE
 from tests.fakes.console import INPUTS, fill, geartrain
 from tests.fakes.kubeflow_server import KubeflowServer
-from tests.fakes.kubernetes_server import Fault, KubernetesServer
-from tests.fakes.nodes import nodes
+from tests.fakes.kubernetes_server import Fault, KubernetesServer, set_conditions
+from tests.fakes.nodes import at, nodes
 from tests.fakes.pipeline import write_pipeline
+from tests.fakes.scrape import parse
 
 
 @pytest.fixture
@@ -319,6 +320,23 @@ def test_reaping_cleans_the_shared_volume_too(server, jobs):
     assert Path("work", active, "policy", "work").is_dir()
     assert not list(Path("work", over, "policy").iterdir())
     assert "no such folder" in geartrain("reap", "--work", "nowhere", "--kubeconfig", "kubeconfig", code=2)
+
+
+def test_an_exporter_tells_of_steps_whose_pods_are_gone_and_of_jobs_that_queue(server, jobs, tmp_path):
+    over, waits, hidden = (submit().strip() for _ in range(3))
+    done = [(name, start, ("SUCCEEDED",)) for name, start in (("tasks", 1), ("promotion", 20))]
+    server.state.finish(over, "SUCCEEDED", tasks=nodes(*done)[0])
+    body = {"metadata": {"name": "policy-1", "uid": "u", "labels": labels(waits, "policy")}, "spec": {}}
+    set_conditions(("Suspended", "True", "Suspended"))(body)
+    jobs.jobs = {"policy-1": body}
+    server.fail(f"GET .*/runs/{hidden}", status=403, times=99)
+    target = tmp_path / "cluster.prom"
+    geartrain("exporter", "--cluster", "--textfile", str(target), "--kubeconfig", "kubeconfig")
+    found = parse(target.read_text())
+    assert found["geartrain_job_queue_seconds", (("stage", "policy"),)] > 0
+    last = found["geartrain_stage_last_success_timestamp_seconds", (("stage", "promotion"),)]
+    assert at(20).timestamp() < last < at(60).timestamp()
+    assert {request.method for request in jobs.requests} == {"GET"}
 
 
 def test_reaping_stops_at_an_address_that_is_not_kubeflow(server, jobs):
