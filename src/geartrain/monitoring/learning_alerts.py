@@ -42,10 +42,8 @@ def _optimisation(pace: Pace) -> tuple[Alert, ...]:
             "training",
             f"{WHERE}: losses or gradients are not finite",
             f"{RUN}{{{{ $value }}}} steps or tokens within {memory} were NaN or infinite; such steps are skipped, and "
-            "three "
-            "in a row end the run. First: look at the gradient norm and the importance ratio just before. If they "
-            "grew, "
-            "resume from the last checkpoint with half the policy.learning_rate.",
+            "three in a row end the run. First: look at the gradient norm and the importance ratio just before. If "
+            "they grew, resume from the last checkpoint with half the policy.learning_rate.",
         ),
         Alert(
             "KLBlowUp",
@@ -55,9 +53,8 @@ def _optimisation(pace: Pace) -> tuple[Alert, ...]:
             "training",
             f"{WHERE}: the policy is {{{{ printf `%.3g` $value }}}} nats a token from its warm start",
             f"{RUN}The KL to the warm start is {{{{ printf `%.3g` $value }}}} nats per token, the limit "
-            f"{validity.FAR:g}. First: "
-            "read what it writes now (run page, trajectories). Then raise policy.kl_coefficient or halve "
-            "policy.learning_rate, and go back to the best checkpoint.",
+            f"{validity.FAR:g}. First: read what it writes now (run page, trajectories). Then raise "
+            "policy.kl_coefficient or halve policy.learning_rate, and go back to the best checkpoint.",
         ),
         Alert(
             "LogProbMismatch",
@@ -68,8 +65,8 @@ def _optimisation(pace: Pace) -> tuple[Alert, ...]:
             f"{WHERE}: sampler and trainer disagree about the same weights",
             f"{RUN}The log-probs of one token differ by {{{{ printf `%.3g` $value }}}} nats; in float32 "
             f"{validity.MAX_MISMATCH:g} are allowed. Every ratio of the loss is wrong by that much. First: check that "
-            "nothing changed the trajectories after they "
-            "were sampled, that both use one temperature, and that a cache was cleared with the weights.",
+            "nothing changed the trajectories after they were sampled, that both use one temperature, and that a "
+            "cache was cleared with the weights.",
         ),
         Alert(
             "FilterStarvesBatch",
@@ -81,10 +78,8 @@ def _optimisation(pace: Pace) -> tuple[Alert, ...]:
             f"{WHERE}: {{{{ $value | humanizePercentage }}}} of the groups teach nothing",
             f"{RUN}All siblings of {{{{ $value | humanizePercentage }}}} of the groups have one reward (limit "
             f"{STARVED:.0%}); {validity.MAX_EMPTY_IN_A_ROW} iterations without any signal end the run. First: look at "
-            "the "
-            "success by family. Too hard: more warm_start.demonstrations, policy.task_sampling: headroom. Too alike: "
-            "more "
-            "policy.siblings, a higher policy.sampling.temperature.",
+            "the success by family. Too hard: more warm_start.demonstrations, policy.task_sampling: headroom. Too "
+            "alike: more policy.siblings, a higher policy.sampling.temperature.",
         ),
     )
 
@@ -101,10 +96,9 @@ def _policy(pace: Pace) -> tuple[Alert, ...]:
             "training",
             f"{WHERE}: entropy has collapsed to {{{{ printf `%.3g` $value }}}} nats a token",
             f"{RUN}That is less than {validity.DECIDED:.0%} of what it was at the start; siblings that all do the "
-            "same teach "
-            "nothing. First: compare with the success on held-out tasks. If that stands still, resume from before the "
-            "fall "
-            "with policy.entropy_coefficient 0.001 to 0.01, a higher policy.clip_high or a lower policy.learning_rate.",
+            "same teach nothing. First: compare with the success on held-out tasks. If that stands still, resume "
+            "from before the fall with policy.entropy_coefficient 0.001 to 0.01, a higher policy.clip_high or a "
+            "lower policy.learning_rate.",
         ),
         Alert(
             "ZeroToolCollapse",
@@ -114,12 +108,9 @@ def _policy(pace: Pace) -> tuple[Alert, ...]:
             "credit",
             f"{WHERE}: {{{{ $value | humanizePercentage }}}} of the successes use no tool",
             f"{RUN}It was at least {100 * validity.ZERO_TOOL_RISE:g} points less at the start; the gate refuses more "
-            "than "
-            "promotion.max_zero_tool_share. The policy guesses, or has found a way around the work. First: read three "
-            "such "
-            "successes. Then weaken what pulls towards the answer (distil of the method, its privileged teacher), or "
-            "make "
-            "the tasks harder to guess.",
+            "than promotion.max_zero_tool_share. The policy guesses, or has found a way around the work. First: read "
+            "three such successes. Then weaken what pulls towards the answer (distil of the method, its privileged "
+            "teacher), or make the tasks harder to guess.",
         ),
         Alert(
             "PolicyDrifts",
@@ -131,10 +122,8 @@ def _policy(pace: Pace) -> tuple[Alert, ...]:
             "training",
             f"{WHERE}: alarm {{{{ $labels.alarm }}}} of the run's own watch",
             f"{RUN}The watch compares the last {validity.WINDOW} iterations with the first {validity.WINDOW}; the "
-            "history "
-            "and the report say by how much. First: open the run's dashboard and find when the curve began to part "
-            "from "
-            "its start.",
+            "history and the report say by how much. First: open the run's dashboard and find when the curve began "
+            "to part from its start.",
         ),
     )
 
@@ -145,18 +134,16 @@ def _credit(pace: Pace) -> tuple[Alert, ...]:
     return (
         Alert(
             "WeightsInert",
-            f"(geartrain_credit_inert_iterations >= {limit})\nor\n"
-            f"{validity.INERT_ITERATIONS} * max without (alarm) "
+            f"(geartrain_credit_inert_iterations >= {limit})\nor\n{validity.INERT_ITERATIONS} * max without (alarm) "
             f'(geartrain_train_alarm{{alarm=~"{"|".join(_STUCK)}"}} == 1)',
             "0s",
             "warning",
             "credit",
             f"{WHERE}: the credit weights have said nothing in {{{{ $value }}}} iterations",
             f"{RUN}In {{{{ $value }}}} iterations in a row W, the mixture of grains or the granularity told no token "
-            "from "
-            f"another: this is plain GRPO at a higher price. {validity.INERT_ITERATIONS} iterations with inert W end "
-            "the "
-            "run. First: look at the teacher's ratio and the critic's reliability, which the weights are made of.",
+            f"from another: this is plain GRPO at a higher price. {validity.INERT_ITERATIONS} iterations with inert W "
+            "end the run. First: look at the teacher's ratio and the critic's reliability, which the weights are "
+            "made of.",
         ),
         Alert(
             "CriticUseless",
@@ -166,9 +153,9 @@ def _credit(pace: Pace) -> tuple[Alert, ...]:
             "credit",
             f"{WHERE}: the sibling critic's scores mean nothing on held-out tasks",
             f"{RUN}Its correlation with their labels is {{{{ printf `%.3g` $value }}}}, the limit "
-            f"{validity.USELESS_CRITIC:g}; its grain weighs by that. Recipes that use it: {taught.replace('|', ', ')}. "
-            "First: compare with the control of shuffled labels in the critic's metrics. Then collect more siblings "
-            "(collect.siblings, collect.tasks) or more critic.epochs.",
+            f"{validity.USELESS_CRITIC:g}; its grain weighs by that. Recipes that use it: "
+            f"{taught.replace('|', ', ')}. First: compare with the control of shuffled labels in the critic's "
+            "metrics. Then collect more siblings (collect.siblings, collect.tasks) or more critic.epochs.",
         ),
     )
 
@@ -183,11 +170,10 @@ def _reward(pace: Pace) -> tuple[Alert, ...]:
             "reward",
             f"{WHERE}: the reward rises while held-out success falls",
             f"{RUN}The mean reward is {{{{ printf `%.3g` $value }}}}, at least {validity.HACKED_REWARD:g} above the "
-            "start, and "
-            f"success on held-out tasks has fallen by {100 * validity.LOST_SUCCESS_POINTS:g} points or more. First: "
-            "stop "
-            "trusting the reward; read the episodes that it likes best. Then lower policy.reward_model_weight, set "
-            "policy.learned_in_ties: false, and add what fools it to the forgeries of the reward model.",
+            f"start, and success on held-out tasks has fallen by {100 * validity.LOST_SUCCESS_POINTS:g} points or "
+            "more. First: stop trusting the reward; read the episodes that it likes best. Then lower "
+            "policy.reward_model_weight, set policy.learned_in_ties: false, and add what fools it to the forgeries "
+            "of the reward model.",
         ),
         Alert(
             "JudgeOverBudget",
@@ -197,9 +183,7 @@ def _reward(pace: Pace) -> tuple[Alert, ...]:
             "reward",
             f"{WHERE}: the learned reward takes {{{{ $value | humanizePercentage }}}} of the time",
             f"{RUN}Its budget is {JUDGE_BUDGET:.0%} of a run's time. First: look at its failures by kind and at the "
-            "length "
-            "of episodes, which it reads whole. Then lower reward_model.max_tokens or set policy.reward_model_weight: "
-            "0 "
-            "where it is not trusted anyway.",
+            "length of episodes, which it reads whole. Then lower reward_model.max_tokens or set "
+            "policy.reward_model_weight: 0 where it is not trusted anyway.",
         ),
     )

@@ -41,11 +41,9 @@ def _progress(pace: Pace) -> tuple[Alert, ...]:
             "training",
             f"{WHERE}: no sign of life for {{{{ $value | humanizeDuration }}}}",
             f"{RUN}Its process still answers, and has told nothing for {{{{ $value | humanizeDuration }}}}: longer "
-            "than "
-            f"{ITERATIONS_OF_SILENCE} iterations take. First: see what it does (py-spy dump, or the pod's log); on "
-            "several "
-            "ranks one that died leaves the others waiting. The last checkpoint is intact: ending it costs what came "
-            "after.",
+            f"than {ITERATIONS_OF_SILENCE} iterations take. First: see what it does (py-spy dump, or the pod's log); "
+            "on several ranks one that died leaves the others waiting. The last checkpoint is intact: ending it "
+            "costs what came after.",
         ),
         Alert(
             "CheckpointStale",
@@ -55,8 +53,7 @@ def _progress(pace: Pace) -> tuple[Alert, ...]:
             "training",
             f"{WHERE}: {{{{ $value | humanizeDuration }}}} of work would be lost by a kill",
             f"{RUN}The last checkpoint is {{{{ $value | humanizeDuration }}}} old. First: is the disk or the volume "
-            "full or "
-            "slow (df, the phase `save` of the iterations)? If not, lower policy.checkpoint_every.",
+            "full or slow (df, the phase `save` of the iterations)? If not, lower policy.checkpoint_every.",
         ),
         Alert(
             "StageFailed",
@@ -66,9 +63,8 @@ def _progress(pace: Pace) -> tuple[Alert, ...]:
             "pipeline",
             f"{WHERE}: failed {{{{ $value | humanizeDuration }}}} ago",
             f"{RUN}The stage ended by itself; nothing repeats it but a retry. First: the last line of its log says "
-            "what was "
-            "wrong, where, and how to mend it; `geartrain diagnose` reads its record. Exit code 75 is disk or "
-            "network: retry.",
+            "what was wrong, where, and how to mend it; `geartrain diagnose` reads its record. Exit code 75 is disk "
+            "or network: retry.",
         ),
     )
 
@@ -80,31 +76,28 @@ def _cluster(pace: Pace) -> tuple[Alert, ...]:
     return (
         Alert(
             "GPUIdle",
-            f"({running} * on (namespace, pod) group_left () {GPU_BY_POD} < {IDLE:g})\nor\n"
-            f"({unnamed} * on (node) group_left () {GPU_BY_NODE} < {IDLE:g})",
+            f"({running} * on (namespace, pod) group_left () {GPU_BY_POD} < {IDLE:g})\nor\n({unnamed} * on (node) "
+            f"group_left () {GPU_BY_NODE} < {IDLE:g})",
             pace.span(900.0),
             "warning",
             "gpu",
             f"{WHERE}: its GPUs are busy {{{{ $value | humanizePercentage }}}} of the time",
             f"{RUN}It holds GPUs that others queue for. First: which part of the iterations takes the time (dashboard "
-            "of "
-            "the run, phases)? Playing: fewer, larger batches (policy.sampling.rows). Nothing: see TrainingStalled. A "
-            "run "
-            "that needs no GPU should not ask for one.",
+            "of the run, phases)? Playing: fewer, larger batches (policy.sampling.rows). Nothing: see "
+            "TrainingStalled. A run that needs no GPU should not ask for one.",
         ),
         Alert(
             "QueueTooLong",
-            f"geartrain_job_queue_seconds > {pace.number(QUEUE_SECONDS)}\nor\n"
-            f"{pace.number(QUEUE_SECONDS)} * (min by (cluster_queue) (min_over_time({pending}[{hour}])) > bool 0)\n"
-            f"  * on (cluster_queue) (max by (cluster_queue) ({pending} offset {hour}) > bool 0) > 0",
+            f"geartrain_job_queue_seconds > {pace.number(QUEUE_SECONDS)}\nor\n{pace.number(QUEUE_SECONDS)} * (min by "
+            f"(cluster_queue) (min_over_time({pending}[{hour}])) > bool 0)\n  * on (cluster_queue) (max by "
+            f"(cluster_queue) ({pending} offset {hour}) > bool 0) > 0",
             pace.span(60.0),
             "warning",
             "pipeline",
             "{{ or $labels.cluster_queue $labels.stage }}: a job has waited {{ $value | humanizeDuration }} for its "
             "place",
             f"{RUN}The launcher gives up after {pace.span(Budgets().queue_seconds)} (exit code 76). First: `geartrain "
-            "status "
-            "RUN` says what the queue is short of. Then end what need not run, or ask for fewer nodes or GPUs.",
+            "status RUN` says what the queue is short of. Then end what need not run, or ask for fewer nodes or GPUs.",
         ),
     )
 
@@ -120,10 +113,9 @@ def _upkeep(pace: Pace) -> tuple[Alert, ...]:
             "warning",
             "pipeline",
             "no pipeline has come to its end for {{ $value | humanizeDuration }}",
-            f"A run was due at least every {pace.span(RETRAIN_SECONDS)} (namespace {{{{ or $labels.namespace "
-            "`of this machine` "
-            "}}). First: `geartrain schedule list` says when the next is due and how the last one ended; "
-            "`geartrain schedule plan` whether the server is as git says.",
+            f"A run was due at least every {pace.span(RETRAIN_SECONDS)} (namespace "
+            f"{{{{ or $labels.namespace `of this machine` }}}}). First: `geartrain schedule list` says when the next "
+            "is due and how the last one ended; `geartrain schedule plan` whether the server is as git says.",
         ),
         Alert(
             "LineageFailing",
@@ -133,9 +125,7 @@ def _upkeep(pace: Pace) -> tuple[Alert, ...]:
             "pipeline",
             f"{WHERE}: lineage events are being lost on their way",
             f"{RUN}{{{{ $value }}}} events within {memory} were not copied to where $GEARTRAIN_LINEAGE points. They "
-            "still lie in "
-            "the journal of the stage. First: is that place reachable and writable? Then `geartrain lineage verify`, "
-            "which "
-            "says what is missing.",
+            "still lie in the journal of the stage. First: is that place reachable and writable? Then `geartrain "
+            "lineage verify`, which says what is missing.",
         ),
     )
