@@ -54,7 +54,6 @@ def exporter(
     geartrain exporter --textfile /var/lib/node_exporter/geartrain.prom
     geartrain exporter --cluster --host 0.0.0.0
     """
-    from geartrain.home import home
     from geartrain.preemption import asked, listen
     from geartrain.telemetry.endpoint import Endpoint, write_text
     from geartrain.telemetry.readings import Readings
@@ -94,7 +93,7 @@ def exporter(
 
 
 def _workspace(readings: "Readings", directory: Path) -> Callable[[], None]:
-    from geartrain.stages.stage import home
+    from geartrain.home import home
     from geartrain.telemetry.follower import Follower
 
     os.chdir(directory)
