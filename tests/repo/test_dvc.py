@@ -12,7 +12,7 @@ from geartrain.stages.stage import FOLDERS, ORDER
 
 ROOT = Path(__file__).parents[2]
 OBSERVERS = {
-    *("credit_table", "errors", "progress", "processes", "lineage", "metrics", "places", "pointers", "sources"),
+    *("credit_table", "errors", "home", "progress", "processes", "lineage", "metrics", "places", "pointers", "sources"),
     *("live", "logs", "reporting", "scrubbing", "supply", "withdrawals", "wording"),
 }
 """Parts that say what happened, or where, end processes or refuse to start, and cannot change what is computed."""
