@@ -6,6 +6,7 @@ They say what they do in DVC's words, and leave the rest to it; nothing heavy is
 import getpass
 import io
 import json
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -274,6 +275,8 @@ def _transfer(
 
     project = _project(directory)
     tracked = list_tracked(project)
+    if not tracked:
+        raise UserError(f"{project}: DVC tracks nothing here, so nothing was moved; `dvc repro` makes what it tracks.")
     paths = [item.path for item in tracked]
     chosen = [find_path(name, paths) for name in targets or ()]
     told = dvc_command.transfer(verb, chosen, folder=project, remote=remote, jobs=jobs)
@@ -334,14 +337,15 @@ def _show_states(states: Sequence["State"]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("", "sha256", "md5 (DVC)", "workspace", "cache", "remote", "version"):
-        table.add_column(name, overflow="fold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for name in ("", "sha256", "DVC's md5", "workspace", "cache", "remote"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("version", overflow="fold")
     for one in states:
         style = "red" if one.withdrawn else ""
         places = (one.workspace, one.cache, one.remote, one.version or "none")
-        table.add_row(*(Text(cell, style=style) for cell in (one.path, one.digest[:12], one.md5[:12], *places)))
-    Console().print(table)
+        table.add_row(*(Text(cell, style=style) for cell in (one.path, one.digest[:12], one.md5[:9], *places)))
+    Console(width=None if sys.stdout.isatty() else 1000).print(table)  # other programs get whole lines
     for one in states:
         if one.withdrawn:
             print(f"{one.path} must not be used: {one.withdrawn}")

@@ -25,6 +25,7 @@ _HINTS = (
     (("unsaved files",), "Those files were changed here: keep them elsewhere, or delete them, and run it again."),
     (("no remote specified",), "Name a remote: `dvc remote add -d NAME URL`, or --remote NAME."),
     (("s3 is supported, but requires 'dvc-s3'",), "`pip install 'geartrain[pipeline]'` adds what S3 needs."),
+    (("unknown Git revision",), "`git tag` lists the tags of that project; `git fetch --tags` brings those of others."),
     (("failed to pull",), "Whoever made that version has to push it: `geartrain data push`, in that clone."),
 )
 

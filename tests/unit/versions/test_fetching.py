@@ -32,7 +32,7 @@ def test_one_version_is_copied_and_its_manifest_vouches_for_it(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("rollouts@v9", "unknown Git revision 'v9'"),
+        ("rollouts@v9", r"unknown Git revision 'v9'\n`git tag` lists the tags of that project"),
         ("pictures@v1", r"no data set or model 'pictures'; there is data, data/rollouts"),
         ("rollouts@", "expected NAME or NAME@REVISION"),
         ("@v1", "expected NAME or NAME@REVISION"),

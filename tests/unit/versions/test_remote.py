@@ -49,8 +49,8 @@ def test_status_follows_a_data_set_through_workspace_cache_and_remote(project: P
 
 def test_status_for_people_and_for_programs(project: Path) -> None:
     table = say("status", "--dir", str(project))
-    assert "data/rollouts" in table
-    assert "missing" in table
+    (row,) = [line.split() for line in table.splitlines() if "data/rollouts" in line]
+    assert row[3:] == ["ok", "ok", "missing", "none"], "whole lines for other programs, however narrow the terminal"
     (record,) = json.loads(say("status", "--dir", str(project), "--json", "--offline"))
     assert record["remote"] == "unknown"
     assert record["digest"] == artifacts.read_manifest(project / "data/rollouts").digest
@@ -87,6 +87,14 @@ def test_what_nobody_pushed_cannot_be_pulled(project: Path) -> None:
     shutil.rmtree(project / "data/rollouts")
     with pytest.raises(UserError, match="has to push it"):
         say("pull", "--dir", str(project))
+
+
+def test_where_nothing_is_tracked_nothing_is_up_to_date(tmp_path: Path) -> None:
+    (tmp_path / ".dvc").mkdir()
+    seal(tmp_path / "data/tasks", "made by `geartrain run`")
+    for verb in ("push", "pull"):
+        with pytest.raises(UserError, match=r"DVC tracks nothing here, so nothing was moved; `dvc repro`"):
+            say(verb, "--dir", str(tmp_path))
 
 
 def test_outside_a_project_the_way_in_is_told(tmp_path: Path) -> None:
