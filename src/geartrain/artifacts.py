@@ -142,6 +142,12 @@ def read_manifest(folder: Path) -> Manifest:
         raise UserError(f"{path}: not a manifest ({error}). Delete {folder} and run its stage again.") from error
 
 
+def folders_in(root: Path) -> list[Path]:
+    """Return the folders with a manifest at most two below a folder; hidden ones are left out."""
+    found = {path.parent for pattern in (f"*/{MANIFEST}", f"*/*/{MANIFEST}") for path in root.glob(pattern)}
+    return sorted(one for one in found if not any(part.startswith(".") for part in one.relative_to(root).parts))
+
+
 def manifest_sha256(folder: Path) -> str:
     """Return the sha256 (hex) of an artifact's manifest: of all that it says of how the files were made."""
     return file_sha256(folder / MANIFEST)

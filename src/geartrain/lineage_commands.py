@@ -111,6 +111,10 @@ def impact(
     index = _open(directory)
     root = index.resolve(_seen_from(thing=data, directory=directory))
     reached = index.models_reached(root)
+    for run in index.unfinished_below(root):
+        logs.say(f"{run.label} has said no end: what it made of this, if anything, is not known here")
+    for other in _not_pulled(directory):
+        logs.say(f"{other} has a lineage of its own, which was not asked: `geartrain lineage pull {other}` brings it")
     if as_json:
         rows = [{**asdict(found.model), "way": [node.id for node in found.way]} for found in reached]
         print(json.dumps(rows, indent=2, sort_keys=True))
@@ -244,6 +248,7 @@ def _check(directory: Path, *, kept: "Mapping[str, Head] | None" = None, remote:
     parts = [verification.check_chain(log, kept)]
     parts.append(verification.check_artifacts(directory, FOLDERS, index, at_work=lambda: live.at_work(home(directory))))
     parts.append(verification.check_events(index, at_work=live.at_work(home(directory))))
+    parts.append(verification.check_copies(directory, FOLDERS, index))
     parts.append(verification.check_tombstones(index))
     parts.append(verification.check_sources(index, directory))
     if remote:
@@ -274,6 +279,20 @@ def _open(directory: Path) -> "Index":
     from geartrain.lineage.index import open_index
 
     return open_index(home(directory))
+
+
+def _not_pulled(directory: Path) -> list[Path]:
+    """Return the workspaces in `runs/` with events that the lineage here has not."""
+    from geartrain.lineage import journal
+
+    def sizes(place: Path) -> dict[str, int]:
+        found = journal.writers(home(place) / LINEAGE)
+        return {writer: sum(path.stat().st_size for path in paths) for writer, paths in found.items()}
+
+    here = sizes(directory)
+    below = (directory / "runs").rglob(f"{home().name}/{LINEAGE}") if not home().is_absolute() else ()
+    others = sorted(path.parent.parent for path in below)
+    return [one for one in others if any(size > here.get(name, -1) for name, size in sizes(one).items())]
 
 
 def _read_heads(path: Path | None) -> "dict[str, Head]":

@@ -138,6 +138,12 @@ def places() -> list[Path]:
     return list(dict.fromkeys((root / FOLDER).resolve() for root in (project(Path()), checkout())))
 
 
+def number_of(name: str) -> int:
+    """Return which record of its digest a file is, from 1: its name tells, where a clock may have been set back."""
+    match = _FILE.fullmatch(name)
+    return int(match[2] or 1) if match else 0
+
+
 def is_mounted() -> bool:
     """Tell whether the environment names the folders of tombstones."""
     return bool(os.environ.get(PLACES))

@@ -60,6 +60,8 @@ def _connect(folder: Path, place: str) -> sqlite3.Connection:
         try:
             database.execute("PRAGMA synchronous = OFF")  # what a power cut harms is made again
             ingestion.refresh(database, folder)
+            if database.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+                raise sqlite3.DatabaseError(f"{place}: is harmed")
             return database
         except sqlite3.DatabaseError as error:
             database.close()
@@ -155,6 +157,10 @@ class Index:
         models.sort(key=lambda node: node.time, reverse=True)
         models.sort(key=lambda node: not node.promoted)
         return [Reached(node, graph.way_to(node.id)) for node in models]
+
+    def unfinished_below(self, digest: str | Node) -> list[Node]:
+        """Return the runs that have read of some data and said no end: nobody knows what they have made of it."""
+        return [node for node in self.down(digest) if node.kind == "run" and node.state == "START"]
 
     def made_from(self, digests: Collection[str]) -> list[Node]:
         """Return every artifact that was made from one of the digests, of which no run need know."""

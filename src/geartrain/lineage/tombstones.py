@@ -84,7 +84,7 @@ def require_allowed(
 
 def missing(told: Sequence[Told]) -> list[Told]:
     """Return what was told last of each digest, if that was a withdrawal and its tombstone is not as it was written."""
-    last = {one.digest: one for one in told}
+    last = {one.digest: one for one in sorted(told, key=lambda one: withdrawals.number_of(one.record))}
     return [one for one in last.values() if one.action == withdrawals.WITHDRAW and not _is_there(one)]
 
 

@@ -144,6 +144,28 @@ def check_artifacts(
     return Checked({"artifacts": len(found)}, tuple(findings), {})
 
 
+def check_copies(workspace: Path, folders: Mapping[str, Path], index: Index) -> Checked:
+    """Check the artifacts that lie elsewhere in a workspace: copies, what was renamed, tables that were kept.
+
+    What no run here has made may be from another project: that is no fault.
+    """
+    usual = {workspace / folder for folder in folders.values()}
+    others = [place for place in artifacts.folders_in(workspace) if place not in usual]
+    made, findings = index.made(), []
+    for place in others:
+        where, seen = place.relative_to(workspace), _look(place)
+        if isinstance(seen, str):
+            seen = _look(place)  # it may have been replaced under our eyes
+        if isinstance(seen, str):
+            findings.append(Finding(str(where), seen.removeprefix(f"{place}: ")))
+        elif seen[0].digest in made:
+            findings += _making(where, *seen, index)
+        else:
+            text = f"no run in this lineage made it ({seen[0].digest[:12]}): it is from elsewhere, or was changed"
+            findings.append(Finding(str(where), text, fault=False))
+    return Checked({"copies": len(others)}, tuple(findings), {})
+
+
 def check_tombstones(index: Index) -> Checked:
     """Check that every tombstone that lineage tells of lies there as it was written."""
     told = evidence.tombstones(index)

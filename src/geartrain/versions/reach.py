@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from geartrain.artifacts import MANIFEST, Manifest, origins, read_manifest
+from geartrain.artifacts import MANIFEST, Manifest, folders_in, origins, read_manifest
 from geartrain.errors import UserError
 from geartrain.home import LINEAGE
 from geartrain.lineage import journal
@@ -132,10 +132,11 @@ def artifacts_in(project: Path) -> list[Path]:
 
     In `runs/` they are looked for at any depth, else in two.
     """
-    near = [*project.glob(f"*/{MANIFEST}"), *project.glob(f"*/*/{MANIFEST}")]
-    found = {path.parent for path in (*near, *(project / "runs").rglob(MANIFEST))}
-    seen = [one for one in found if not any(part.startswith(".") for part in one.relative_to(project).parts)]
-    return sorted(seen, key=lambda one: (one.relative_to(project) not in FOLDERS.values(), one))
+    below = [path.parent for path in (project / "runs").rglob(MANIFEST)]
+    seen = [one for one in below if not any(part.startswith(".") for part in one.relative_to(project).parts)]
+    return sorted(
+        {*folders_in(project), *seen}, key=lambda one: (one.relative_to(project) not in FOLDERS.values(), one)
+    )
 
 
 def _name(place: Path, project: Path) -> str:

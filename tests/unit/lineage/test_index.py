@@ -198,6 +198,23 @@ def test_a_harmed_index_is_made_anew(home: Path) -> None:
     assert open_index(home).resolve("policy").id == BETTER.digest
 
 
+@pytest.mark.parametrize("filled", [b"\xff", b"\0"])
+def test_an_index_with_a_harmed_page_is_made_anew(filled: bytes, home: Path) -> None:
+    """Whichever page it is: the answer comes, and is the right one."""
+    open_index(home).close()
+    place = home / "lineage/index.sqlite"
+    whole = place.read_bytes()
+    for begin in range(0, len(whole), 4096):
+        place.write_bytes(whole[:begin] + filled * 4096 + whole[begin + 4096 :])
+        with closing(open_index(home)) as found:
+            assert found.models_reached(RAW.digest)[0].model.name == "promotion"
+            assert found.resolve("policy").id == BETTER.digest
+    for size in (1, 4096, 5000, len(whole) - 4096):
+        place.write_bytes(whole[:size])
+        with closing(open_index(home)) as found:
+            assert found.resolve("policy").id == BETTER.digest
+
+
 def test_an_unended_line_waits_for_its_end(home: Path) -> None:
     (path,) = (home / "lineage/journal").glob("*.ndjson")
     whole = path.read_bytes()

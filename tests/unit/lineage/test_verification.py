@@ -24,7 +24,8 @@ def test_what_is_whole_has_no_fault(workspace: Path) -> None:
     code, output = verify()
     assert (code, output) == (
         0,
-        "1 files, 6 events, 3 artifacts, 3 runs, 0 tombstones, 1 files from outside, 0 artifacts in the DVC remote: "
+        "1 files, 6 events, 3 artifacts, 3 runs, 0 copies, 0 tombstones, 1 files from outside, "
+        "0 artifacts in the DVC remote: "
         "no faults\n",
     )
 

@@ -202,3 +202,42 @@ def test_in_a_pod_the_shared_lineage_is_asked_once_something_is_withdrawn(
     withdrawals.record(stones, digest, "withdraw", **told)
     with pytest.raises(UserError, match="policy was made from tasks"):
         tombstones.require_allowed([pod], [policy])
+
+
+def test_what_was_copied_or_renamed_is_checked_where_it_lies(workspace: Path) -> None:
+    shutil.copytree("data/tasks", "data/older")
+    shutil.copytree("data/tasks", "tasks-v3")
+    Path("models/policy").rename("models/best")
+    assert verify() == (0, verify()[1])
+    assert "3 copies" in verify()[1]
+    (Path("models/best") / "content.txt").write_text("forged")
+    code, output = verify()
+    assert code == 3
+    assert "FAULT  models/best: does not match its manifest.json: content.txt was changed" in output
+    artifacts.write_manifest(Path("models/best"), stage="policy", parameters={}, inputs={}, metrics={})
+    code, output = verify()
+    assert code == 0
+    assert "note   models/best: no run in this lineage made it" in output
+    record = json.loads(Path("data/older/manifest.json").read_text())
+    artifacts.write_json(Path("data/older/manifest.json"), {**record, "parameters": {"seed": 1}})
+    code, output = verify()
+    assert code == 3
+    assert "FAULT  data/older/manifest.json: was changed: other parameters" in output
+
+
+def test_a_clock_that_was_set_back_does_not_hide_the_last_withdrawal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was withdrawn again counts though the events that lifted it bear a later time, and its record is gone."""
+    stones = tmp_path / "stones"
+    stones.mkdir()
+    monkeypatch.setenv(withdrawals.PLACES, str(stones))
+    told = []
+    for number, action in enumerate(["withdraw", "lift"] * 6):
+        path = withdrawals.record(stones, "d" * 64, action, name="x", reason="why", by="ada", at="2026")
+        told.append(evidence.Told("d" * 64, path.name, action, artifacts.file_sha256(path), f"2026-01-{30 - number}"))
+    assert tombstones.missing(told) == []
+    again = told[:-1]
+    for one in told[-2:]:
+        (stones / one.record).unlink()
+    assert tombstones.missing(sorted(again, key=lambda one: (one.time, one.record))) == [told[-2]]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -113,6 +114,25 @@ def test_impact_names_the_promoted_model_and_the_way_to_it() -> None:
     assert "1 model reached, 1 of them promoted" in text
     (row,) = json.loads(run("impact", "dataset:1111", "--json"))
     assert (row["digest"], row["promoted"]) == (POLICY.digest, True)
+
+
+def test_impact_says_what_it_cannot_know() -> None:
+    """A run that has said no end may have made a model; a run's own workspace may know of more."""
+    asked = ["lineage", "impact", "dataset:1111"]
+    assert RUNNER.invoke(app, asked).stderr == ""
+    told = {"run_id": events.new_run_id(), "job": "critic", "inputs": [TASKS]}
+    events.emit(Path(".geartrain/lineage"), "START", **told, outputs=())
+    shutil.copytree(".geartrain", "runs/copy/.geartrain")
+    assert re.fullmatch(r"critic [0-9a-f-]{12} has said no end: .* not known here\n", RUNNER.invoke(app, asked).stderr)
+    events.emit(Path(".geartrain/lineage"), "ABORT", **told, outputs=())
+    assert RUNNER.invoke(app, asked).stderr == ""
+    events.emit(Path("runs/copy/.geartrain/lineage"), "COMPLETE", **told, outputs=[Data("critic", "7" * 64, "model")])
+    found = RUNNER.invoke(app, asked)
+    assert "1 model reached" in found.stdout
+    assert "`geartrain lineage pull runs/copy` brings it" in found.stderr
+    run("pull", "runs/copy")
+    found = RUNNER.invoke(app, asked)
+    assert ("2 models reached" in found.stdout, found.stderr) == (True, "")
 
 
 def test_help_teaches() -> None:
