@@ -39,6 +39,7 @@ def open_index(home: Path) -> "Index":
         UserError: there is no lineage.
     """
     folder = home / LINEAGE
+    _say_what_is_gone(folder)
     if not journal.writers(folder):
         raise UserError(f"{folder}: no lineage there. A run writes it; `geartrain lineage pull` brings that of others.")
     try:
@@ -47,6 +48,15 @@ def open_index(home: Path) -> "Index":
         if "locked" in str(error):
             logs.say(f"{folder / FILE}: another process writes to it; this answer comes from the files themselves")
         return make_anew(folder)
+
+
+def _say_what_is_gone(folder: Path) -> None:
+    """Let nobody take for whole what is answered from a journal that was cut."""
+    gone = journal.cut(folder)
+    if gone:
+        what = f"{gone[0]}{f' and {len(gone) - 1} more' if gone[1:] else ''}"
+        hint = "`geartrain lineage verify` says what, `geartrain lineage pull` brings what others have"
+        logs.say(f"{folder}: events are missing ({what}), and so they are in answers. {hint}", level=logs.WARNING)
 
 
 def make_anew(folder: Path) -> "Index":
@@ -77,6 +87,8 @@ def open_all(homes: Sequence[Path]) -> "Iterator[Index]":
         if journal.writers(home / LINEAGE):
             with closing(open_index(home)) as index:
                 yield index
+        else:
+            _say_what_is_gone(home / LINEAGE)
 
 
 def maker_of(homes: Sequence[Path], digest: str) -> str:

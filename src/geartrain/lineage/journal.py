@@ -141,6 +141,25 @@ def writers(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
+def cut(folder: Path) -> list[str]:
+    """Return the names of segments that are gone, or shorter than their writer's head says; of heads that say nothing.
+
+    A few looks at each writer: no line is read, so this is no proof (`verification`).
+    """
+    found = []
+    for path in sorted(path for place in (JOURNAL, PULLED) for path in (folder / place).glob("*.head")):
+        head = read_head(path)  # before the files that it tells of: others may be writing
+        if head is None:
+            found.append(path.name)
+            continue
+        for number in range(head.segment + 1 if head.count else 0):
+            segment = segment_path(path.parent, path.stem, number)
+            size = segment.stat().st_size if segment.is_file() else -1
+            if size < (head.size if number == head.segment else 0):
+                found.append(segment.name)
+    return found
+
+
 def read_lines(path: Path, offset: int = 0) -> Iterator[Line]:
     """Yield the lines of a segment from a place on at which one begins."""
     with path.open("rb") as file:

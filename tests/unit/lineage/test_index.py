@@ -10,7 +10,7 @@ import pytest
 from geartrain.errors import UserError
 from geartrain.lineage import events, index, journal
 from geartrain.lineage.events import Data
-from geartrain.lineage.index import Index, open_index
+from geartrain.lineage.index import Index, open_all, open_index
 from tests.fakes.histories import digest, write_history
 
 RAW = Data("environment.source", digest("raw"), "source", "data/raw/x.json", "MIT", "pkg:pypi/x@1")
@@ -310,3 +310,29 @@ def test_an_index_that_another_process_writes_to_keeps_nobody_from_an_answer(
 def tell_of_one_more(home: Path) -> None:
     """Tell of one run more."""
     events.emit(home / "lineage", "START", run_id=events.new_run_id(), job="policy", inputs=(), outputs=())
+
+
+@pytest.mark.parametrize("harm", ["cut", "removed", "removed with others left", "head"])
+def test_an_answer_from_a_journal_that_was_cut_says_so(
+    harm: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is answered then may leave out a model: nobody is to take it for whole."""
+    open_index(home).close()
+    assert capsys.readouterr().err == ""
+    (path,) = (home / "lineage/journal").glob("*.ndjson")
+    if harm == "cut":
+        path.write_bytes(path.read_bytes()[: -len(path.read_bytes().splitlines(keepends=True)[-1])])
+    elif harm == "head":
+        path.with_name(f"{path.name[:16]}.head").write_text("{")
+    else:
+        path.unlink()
+        if harm == "removed with others left":
+            tell_of_one_more(home)
+            assert capsys.readouterr().err == ""
+    named = f"events are missing ({path.name if harm != 'head' else f'{path.name[:16]}.head'})"
+    assert [index.folder for index in open_all([home])] == ([] if harm == "removed" else [home / "lineage"])
+    assert named in capsys.readouterr().err
+    if harm == "removed":
+        with pytest.raises(UserError, match="no lineage there"):
+            open_index(home)
+        assert named in capsys.readouterr().err
