@@ -78,7 +78,10 @@ def as_text(records: "Records", found: "Diagnosis") -> str:
     lines += [f"  it says: {records.reason}"] if records.reason else []
     lines += [KILLED] if records.outcome == "killed" else []
     if found.healthy:
-        lines += ["", f"healthy: none of {len(found.checked)} signs of trouble is there"]
+        told = f"healthy: none of {len(found.checked)} signs of trouble is there"
+        if found.unexplained:
+            told = f"healthy: {len(found.unexplained)} of {len(found.checked)} signs of trouble, and no cause of it"
+        lines += ["", told]
         lines += _listed("checked", found.checked)
     else:
         first, *others = found.causes

@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
+from geartrain.credit_table import FOLDER
+from geartrain.viewer.episodes import Asked, Episodes
+
 NAMES = ("geartrain-a", "geartrain-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 CABLE = ("gt-a", "gt-b")
@@ -129,6 +132,12 @@ class Job:
         """Return what the finished stage wrote of its iterations."""
         text = (self.folder / "models/policy/history.jsonl").read_text("utf-8")
         return [json.loads(line) for line in text.splitlines()]
+
+    def episodes(self) -> list[dict[str, Any]]:
+        """Return what the run page lists of the recorded episodes, of all iterations, in their order."""
+        (folder,) = self.folder.glob(f".geartrain/live/policy-*/{FOLDER}")
+        order = ("iteration", "task_id", "sibling")
+        return sorted(Episodes(folder).page(Asked(limit=10_000))["rows"], key=lambda row: [row[name] for name in order])
 
     def logs(self) -> str:
         """Return what the nodes printed."""

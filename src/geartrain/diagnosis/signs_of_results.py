@@ -55,7 +55,7 @@ def _without_tools(records: Records) -> Reading | None:
 
 
 def _even_credit(records: Records) -> Reading | None:
-    """Read credit that is the same for all turns of an episode, in every episode that was written down."""
+    """Read credit that is the same for all turns of an episode, in every episode in which there was one to weigh."""
     spreads = list(_spreads(records))
     if not spreads or max(spreads) > validity.INERT_SPREAD:
         return None
@@ -67,6 +67,8 @@ def _spreads(records: Records) -> Iterator[float]:
         turns = episode.get("turns")
         found = [_number(turn, "weight") for turn in turns] if isinstance(turns, list) else []
         weights = [weight for weight in found if weight is not None]
+        if not _number(episode, "advantage"):  # as good as its siblings: W is 1 whatever the method says
+            continue
         if len(weights) > 1:
             yield max(weights) - min(weights)
 

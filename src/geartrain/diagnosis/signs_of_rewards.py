@@ -28,6 +28,8 @@ HOPELESS = 0.02
 """Success at which groups of one outcome are no wonder; at `validity.SOLVED` they are no fault."""
 STARVED = 0.25
 """Share of a family's fair part of the episodes below which it is starved; fair is its share of `val`."""
+FEW_TASKS = 3
+"""Held-out tasks of a family below which its share of `val` is chance."""
 FORGOTTEN, FORGOTTEN_POINTS = 0.5, 0.15
 """Factor and fall of a family's success while the others' does not fall."""
 FAMILY_EPISODES = 60
@@ -197,7 +199,8 @@ def starved_families(records: Records) -> dict[str, tuple[float, float]]:
     episodes, held_out = sum(played.values()), sum(wanted.values())
     if not episodes or not held_out:
         return {}
-    shares = {family: (played[family] / episodes, wanted[family] / held_out) for family in found}
+    known = [family for family in found if wanted[family] >= FEW_TASKS]
+    shares = {family: (played[family] / episodes, wanted[family] / held_out) for family in known}
     return {family: (got, fair) for family, (got, fair) in shares.items() if got < STARVED * fair}
 
 

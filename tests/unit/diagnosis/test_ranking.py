@@ -136,6 +136,16 @@ def test_a_family_that_is_not_played_is_named_with_its_share():
     assert "family lost: 1.7% of the episodes, 33% of the held-out tasks" in cause.evidence[0].text
 
 
+def test_what_few_tasks_leave_to_chance_is_nobodys_fault():
+    """The profile smoke has four tasks to train on and two to measure; its siblings all fail on those."""
+    families = {
+        "a": {"tasks": 4, "held_out": 1, "episodes": 60, "success": 0.4},
+        "lost": {"tasks": 0, "held_out": 1, "episodes": 0, "success": None},
+    }
+    alike = [{"advantage": 0.0, "turns": EVEN}] * 6
+    assert first(replace(records("gear_b", families=families), credit={"after": alike})) == ""
+
+
 def test_a_step_that_goes_too_far_explains_the_distance_and_not_the_other_way_round():
     sick = records(
         settings={"kl_coefficient": 0.0}, kl=None, kl_unpaid=lambda i: 0.3 * i,
@@ -223,6 +233,7 @@ def tables_of(**sampled):
     return {"splits": {"test": {"sampled": sampled}}}
 
 
+EVEN = [{"weight": 1.0}, {"weight": 1.0}]
 MEASURED = {
     "harm": ("grpo", {"tables": tables_of(gain={"low": -0.2, "high": -0.05, "estimate": -0.12})}),
     "forgetting": (
@@ -238,7 +249,7 @@ MEASURED = {
         "grpo",
         {"tables": tables_of(before={"zero_tool_successes": 0.0}, after={"zero_tool_successes": 0.6})},
     ),
-    "inert_weights": ("gear_b", {"credit": {"after": [{"turns": [{"weight": 1.0}, {"weight": 1.0}]}]}}),
+    "inert_weights": ("gear_b", {"credit": {"after": [{"advantage": 0.5, "turns": EVEN}]}}),
 }
 
 
