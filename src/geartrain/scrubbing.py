@@ -4,9 +4,12 @@ What is known to be secret: values of environment variables whose names say so, 
 text. It is the last line of defence; the first is not to put secrets into messages.
 """
 
+import json
 import os
 import re
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Mapping
+from urllib.parse import quote, quote_plus
 
 HIDDEN = "***"
 SHORTEST = 8
@@ -18,6 +21,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # https://user:password@host, https://token@host
     (re.compile(r"(?<=://)[^\s/@'\"]+@"), f"{HIDDEN}@"),
     (re.compile(r"(?i)(\bauthorization['\"]?\s*[:=]\s*['\"]?)(?:\w+ +)?[^\s'\",]+"), rf"\g<1>{HIDDEN}"),
+    (re.compile(r"(?i)(\bcookie['\"]?\s*[:=]\s*['\"]?)[^\r\n'\"]+"), rf"\g<1>{HIDDEN}"),
     (re.compile(r"(?i)(\bbearer +)[\w.~+/=-]{16,}"), rf"\g<1>{HIDDEN}"),
     (
         re.compile(r"(?i)([?&](?:[\w-]*(?:token|secret|password|signature|credential)|key|sig)=)[^&\s'\"]+"),
@@ -52,4 +56,13 @@ def _secrets(environment: Mapping[str, str]) -> list[str]:
         for name, value in environment.items()
         if _NAMES.search(name) and not _HARMLESS.search(name) and not os.path.isabs(value)
     }
-    return sorted((value for value in found if len(value) >= SHORTEST), key=len, reverse=True)
+    forms = {form for value in found if len(value) >= SHORTEST for form in _forms(value)}
+    return sorted(forms, key=len, reverse=True)
+
+
+def _forms(value: str) -> set[str]:
+    """Return a value as addresses, JSON, Python and basic authentication write it."""
+    encoded = value.encode("utf-8", "surrogateescape")
+    plain = {value, quote(encoded, safe=""), quote(encoded), quote_plus(encoded), repr(value)[1:-1]}
+    written = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    return {*plain, *written, b64encode(encoded).decode().rstrip("="), urlsafe_b64encode(encoded).decode().rstrip("=")}

@@ -1,5 +1,9 @@
 """Secrets do not reach what others read."""
 
+import json
+from base64 import b64encode
+from urllib.parse import quote, quote_plus
+
 import pytest
 
 from geartrain.scrubbing import HIDDEN, scrub
@@ -13,6 +17,17 @@ LONG = "q7Zt81mXw0LpE4vR"
 )
 def test_values_of_variables_whose_names_say_so_are_hidden(name):
     assert scrub(f"could not log in with {LONG}, retried", {name: LONG}) == f"could not log in with {HIDDEN}, retried"
+
+
+@pytest.mark.parametrize(
+    "write", [quote, quote_plus, json.dumps, repr, lambda value: b64encode(value.encode()).decode(), str]
+)
+def test_a_value_is_hidden_however_it_is_written(write):
+    """In an address, in JSON, in Python, in basic authentication."""
+    value = 'p@ss w0rd/"x\\ü&+'
+    assert scrub(f"before {write(value)} after", {"DB_PASSWORD": value}).strip("=") in {
+        f"before {mark}{HIDDEN}{mark}{pad} after" for mark in ("", "'", '"') for pad in ("", "=", "==")
+    }
 
 
 def test_harmless_values_stay():
@@ -43,6 +58,8 @@ def test_of_two_values_the_longer_is_hidden_whole():
         (f"https://host/x?token={LONG}", LONG),
         (f'{{"password": "{LONG}"}}', LONG),
         (f"aws_secret_access_key = {LONG}", LONG),
+        (f"Set-Cookie: session={LONG}; Path=/", LONG),
+        (f"{{'cookie': 'a=1; b={LONG}'}}", LONG),
         ("key AKIAIOSFODNN7EXAMPLE used", "AKIAIOSFODNN7EXAMPLE"),
         (f"hf_{LONG}{LONG} is not valid", LONG),
         (f"-----BEGIN EC PRIVATE KEY-----\n{LONG}\n{LONG}\n-----END EC PRIVATE KEY-----", LONG),
