@@ -39,13 +39,17 @@ class Follower:
 
     def _new(self, path: Path) -> Iterator[tuple[Path, live.Line]]:
         file = self._files.setdefault(path, _File())
-        with suppress(OSError):  # it was removed, or may not be read
+        try:
             for line, after in live.follow(path, file.position):
                 file.position = after
                 if line is None:
                     self._readings.miss()
                 else:
                     yield path, line
+        except FileNotFoundError:  # it was removed
+            pass
+        except OSError:  # it may not be read, say: at every look
+            self._readings.miss()
 
     def _take(self, path: Path, line: live.Line) -> None:
         file, stage = self._files[path], live.stage_of(path)

@@ -62,6 +62,15 @@ def test_what_is_written_is_told_at_the_next_look_and_once(home):
         assert value(readings, "stage_running", "policy") == 1
 
 
+def test_a_file_that_cannot_be_read_is_counted_and_harms_no_other(home):
+    (home / live.FOLDER / "collect-1.jsonl").mkdir()
+    write(home, "tasks-1", begin(), end())
+    readings = Readings()
+    Follower(home, readings).look()
+    assert value(readings, "stage_ends_total", "tasks", "complete") == 1
+    assert value(readings, "exporter_errors_total") == 1
+
+
 def test_a_killed_stage_stops_being_told_of(home):
     readings = Readings()
     follower = Follower(home, readings)
