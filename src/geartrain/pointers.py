@@ -48,15 +48,25 @@ def pointer_of(path: Path) -> Path:
 def read_import(pointer: Path) -> Import:
     """Return what a pointer says. Raises UserError: it is no import of one file or folder."""
     try:
-        record = yaml.safe_load(pointer.read_text(encoding="utf-8"))
+        return parse_import(pointer.read_text(encoding="utf-8"), pointer)
+    except UnicodeDecodeError as error:
+        raise _no_import(pointer) from error
+
+
+def parse_import(text: str, pointer: Path) -> Import:
+    """Return what the text of a pointer says. Raises UserError: it is no import of one file or folder."""
+    try:
+        record = yaml.safe_load(text)
         (dependency,), (output,) = record["deps"], record["outs"]
         repo, meta = dependency["repo"], record.get("meta") or {}
         told = [str(repo.get(key) or "") for key in ("url", "rev", "rev_lock")]
         return Import(str(output["md5"]), told[0], str(dependency["path"]), told[1], told[2], str(meta.get("uri", "")))
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{pointer}: no import of one file or folder (`dvc import REPO PATH --rev TAG` makes one)"
-        ) from error
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _no_import(pointer) from error
+
+
+def _no_import(pointer: Path) -> UserError:
+    return UserError(f"{pointer}: no import of one file or folder (`dvc import REPO PATH --rev TAG` makes one)")
 
 
 def write_import(path: Path, about: Import) -> None:

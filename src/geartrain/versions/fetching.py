@@ -12,6 +12,7 @@ from typing import Any
 from geartrain import artifacts
 from geartrain.artifacts import MANIFEST, origins
 from geartrain.errors import UserError
+from geartrain.pointers import parse_import, pointer_of
 from geartrain.sources import content_digest
 from geartrain.versions import dvc_command, git_command
 from geartrain.versions.state import commit_of
@@ -77,6 +78,8 @@ def parse_source(text: str, *, project: str) -> Source:
 def resolve(source: Source, *, folder: Path) -> Version:
     """Return what a name and a revision mean. Asks git and DVC, downloads nothing but DVC's list of files.
 
+    An import is what it was imported from, at its commit: its bytes lie in that project's remote alone.
+
     Raises:
         UserError: there is no such project, revision or name, or it has no remote.
         InfrastructureError: a host does not answer.
@@ -85,6 +88,9 @@ def resolve(source: Source, *, folder: Path) -> Version:
     if source.revision and commit:
         source = replace(source, revision=commit)  # a tag that moves meanwhile means one thing here
     path, listed = _find(source, folder)
+    imported = _import_at(source, path)
+    if imported is not None:
+        return resolve(imported, folder=folder)
     options = _revision(source)
     uri = dvc_command.call(["get", "--show-url", *options, "--", source.project, path], folder=folder)
     match = _OBJECT.search(uri)
@@ -135,6 +141,22 @@ def _find(source: Source, folder: Path) -> tuple[str, dict[str, str]]:
     if not source.revision and (local / ".dvc").is_dir():
         return find_path(source.name, [item.path for item in list_tracked(local)]), files
     return find_path(source.name, sorted({*files, *(str(one) for name in files for one in _folders(name))})), files
+
+
+def _import_at(source: Source, path: str) -> Source | None:
+    """Return what a path of a project here was imported from; None if it was made there, or that lies elsewhere."""
+    if not _is_here(source):
+        return None
+    project = Path(source.project)
+    pointer = pointer_of(project / path)
+    text = pointer.read_text(encoding="utf-8") if pointer.is_file() and not source.revision else None
+    if source.revision:
+        text = git_command.ask("show", f"{source.revision}:./{pointer.relative_to(project)}", folder=project)
+    if text is None or "\ndeps:" not in f"\n{text}":  # `dvc add` made it
+        return None
+    about = parse_import(text, pointer)
+    beside = project / about.url
+    return Source(about.path, about.commit or about.revision, str(beside) if beside.is_dir() else about.url)
 
 
 def _folders(name: str) -> list[str]:

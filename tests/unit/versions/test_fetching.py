@@ -123,6 +123,16 @@ def test_a_fresh_clone_gets_an_import_back_from_the_registry(registry: Path, tmp
     assert artifacts.verify(tmp_path / "clone/data/theirs").digest == artifacts.verify(team / "data/theirs").digest
 
 
+def test_an_import_is_what_it_was_imported_from(registry: Path, tmp_path: Path) -> None:
+    team = start(tmp_path / "team", str(tmp_path / "of-the-team"), git=True)
+    (team / "data").mkdir()
+    shell(team, f"dvc import -q {registry} data/rollouts --rev v1 -o data/theirs", "git add -A", "git commit -qm v1")
+    shell(team, "git tag first", "dvc update -q --rev v2 data/theirs.dvc")
+    for name, tag in (("data/theirs@first", "v1"), ("data/theirs", "v2")):
+        found = fetching.resolve(parse_source(name, project=str(team)), folder=team)
+        assert found == fetching.resolve(parse_source(f"rollouts@{tag}", project=str(registry)), folder=team)
+
+
 def test_a_name_is_a_stage_a_path_or_the_end_of_one() -> None:
     paths = ["data/rollouts", "data/tasks", "models/policy", "old/tasks"]
     assert find_path("collect", paths) == "data/rollouts"
