@@ -10,13 +10,19 @@ from geartrain import (
     lineage_commands,
     model_commands,
     operations,
+    sandbox_command,
     scheduling,
     serve_commands,
     upkeep,
 )
 from geartrain.cluster import node_command
 
-GROUPS = {"data": data_commands.app, "features": feature_commands.app, "model": model_commands.app}
+GROUPS = {
+    "data": data_commands.app,
+    "features": feature_commands.app,
+    "model": model_commands.app,
+    "sandbox": sandbox_command.app,
+}
 """Name -> commands that are called by it, such as `geartrain data status`."""
 COMMANDS = (
     *(lineage_commands.app, serve_commands.app, exporter_command.app, operations.app, upkeep.app),
