@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -166,14 +167,13 @@ class Exchange:
     def _look(self) -> None:
         """See what is in the scratch folder, as far as it may be."""
         self._looked = time.monotonic()
-        files = total = 0
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                files += 1
-                total += entry.stat(follow_symlinks=False).st_size
-                if files > self.limits.files or total > self.limits.disk_bytes:
-                    most = f"{self.limits.disk_bytes} bytes or {self.limits.files} files"
-                    raise OverError("disk", f"it wrote more than {most}")
+        try:
+            with os.scandir(self._folder) as entries:
+                sizes = [entry.stat(follow_symlinks=False).st_size for entry in islice(entries, self.limits.files + 1)]
+        except OSError as error:
+            raise OverError("unavailable", f"the scratch folder cannot be read: {error}") from None
+        if len(sizes) > self.limits.files or sum(sizes) > self.limits.disk_bytes:
+            raise OverError("disk", f"it wrote more than {self.limits.disk_bytes} bytes or {self.limits.files} files")
 
 
 def _answer(reply: dict[str, Any]) -> Value | Failed:

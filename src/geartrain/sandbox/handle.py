@@ -31,7 +31,7 @@ _ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),  # a run has no threads
 }
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from geartrain.sandbox.zygote import main; main(int(sys.argv[2]))"
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from geartrain.sandbox.zygote import main; main(int(sys.argv[2]))"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,12 @@ class Zygote:
         """Whether it is of no more use."""
         self._prepared: list[Exchange] = []  # one at most
         paths = sorted({_home(name) for name in imports})
-        self.folder = Path(tempfile.mkdtemp(prefix="geartrain-sandbox-"))
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="geartrain-sandbox-"))
+        except OSError as error:
+            raise UserError(
+                f"no sandbox: no folder for its files ({error}). Let TMPDIR name one to write to."
+            ) from error
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-s", "-P", "-S", "-c", _BOOT, str(Path(geartrain.__file__).parents[1])]
         try:

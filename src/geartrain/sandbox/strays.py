@@ -5,6 +5,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+_MOST_ROUNDS = 1000
+
 
 def children(parent: int) -> list[int]:
     """Return the processes whose parent is `parent`."""
@@ -19,7 +21,10 @@ def children(parent: int) -> list[int]:
 
 def kill_children(parent: int) -> None:
     """Kill all below a process that adopts orphans, generation by generation."""
-    while found := [child for child in children(parent) if _alive(child)]:
+    for _ in range(_MOST_ROUNDS):
+        found = [child for child in children(parent) if _alive(child)]
+        if not found:
+            return
         for child in found:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)

@@ -45,8 +45,10 @@ class Sandbox:
         """Load code in a fresh process, and call its functions one after the other.
 
         Raises:
-            UserError: an argument of a call is no data.
+            UserError: an argument of a call is no data, or there is no call: no answer would look like no failure.
         """
+        if not calls:
+            raise UserError("a run without calls proves nothing: name at least one")
         with self.program(code, limits) as program:
             answers = [program.call(call) for call in calls]
         return program.outcome(answers)
@@ -56,8 +58,7 @@ class Sandbox:
         """As `run`, for a caller that decides by one answer what to ask next, as a trusted test does."""
         with self._lock:
             try:
-                zygote = self._ready()
-                program = Program(zygote, limits)
+                zygote, program = self._begun(limits)
             except (UserError, OSError, OverError) as error:
                 self._close()
                 yield _Absent(limits, f"there is no sandbox: {error}")
@@ -95,6 +96,15 @@ class Sandbox:
                 raise
             self._zygote = zygote
         return self._zygote
+
+    def _begun(self, limits: Limits) -> tuple[Zygote, "Program"]:
+        zygote = self._ready()
+        try:
+            return zygote, Program(zygote, limits)
+        except (OSError, OverError):  # it died while it waited; no code has been sent, so try again
+            self._close()
+            zygote = self._ready()
+            return zygote, Program(zygote, limits)
 
     def _close(self) -> None:
         if self._zygote is not None:
