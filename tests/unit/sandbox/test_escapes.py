@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from geartrain.sandbox.confinement import NOBODY
 from geartrain.sandbox.outcome import Call, Failed, Value
 from geartrain.sandbox.supervisor import Sandbox
 from tests.unit.sandbox.attempts import ENDINGS, FORGED, LEAVINGS, PRELUDE, REFUSED
@@ -114,6 +115,21 @@ def attempt(word):
 """
     outcome = sandbox.run(code, [Call("attempt", ["first-input"]), Call("attempt", ["second-input"])])
     assert outcome.values[0] == ["first-input"]
+
+
+def test_code_is_nobody(sandbox: Sandbox) -> None:
+    """Even where the trainer is root; so the kernel itself refuses what Landlock has no say in."""
+    code = _code("return [os.getuid(), os.geteuid(), os.getgid(), os.getegid()]")
+    expected = [NOBODY] * 4 if os.geteuid() == 0 else [os.getuid(), os.geteuid(), os.getgid(), os.getegid()]
+    assert sandbox.run(code, [Call("attempt", [{}])]).values == [expected]
+    assert sandbox._zygote is not None
+    status = Path(f"/proc/{sandbox._zygote.process}/status").read_text()
+    found = dict(
+        line.split(":\t", 1) for line in status.splitlines() if line.startswith(("Cap", "NoNewPrivs", "Groups"))
+    )
+    assert found["NoNewPrivs"] == "1"
+    assert {int(found[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {0}
+    assert os.geteuid() != 0 or found["Groups"].strip() == ""
 
 
 def test_nothing_of_a_run_lives_on(sandbox: Sandbox) -> None:
