@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from geartrain.datasets.preferences import Pair
+from geartrain.preferences.pairs import Pair
 
 WORDS = ("good", "bad", "report", "error", "query", "january", "revenue", "orders", "done", "lost", *"abcdefgh")
 

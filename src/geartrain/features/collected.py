@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from geartrain.datasets.preferences import Pair
 from geartrain.environments.environment import Task
 from geartrain.features.clock import COLLECTED
 from geartrain.features.definitions import TABLES_FOLDER, find_definitions
@@ -18,6 +17,7 @@ from geartrain.features.frames import CRITIC, FRAMES, REWARD_MODEL, SAMPLER, Fra
 from geartrain.features.history import History
 from geartrain.features.statistics import Played
 from geartrain.features.tables import EVENT, FOLDER, TIME, gather
+from geartrain.preferences.pairs import Pair
 from geartrain.trajectory import Trajectory
 
 NOTHING = Earlier()

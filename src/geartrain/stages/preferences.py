@@ -4,9 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from geartrain.artifacts import write_atomically, write_json
-from geartrain.datasets.forgeries import forge
-from geartrain.datasets.preference_report import quality_report, to_markdown
-from geartrain.datasets.preferences import Built, build_pairs, read_siblings, write_pairs
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.environments.environment import Task
 from geartrain.errors import UserError
@@ -14,6 +11,10 @@ from geartrain.features.collected import NOTHING, remember, spines, write_featur
 from geartrain.features.earlier import recall
 from geartrain.features.frames import SAMPLER
 from geartrain.features.statistics import played
+from geartrain.preferences.forgeries import forge
+from geartrain.preferences.pairs import write_pairs
+from geartrain.preferences.sibling_report import quality_report, to_markdown
+from geartrain.preferences.siblings import Built, build_pairs, read_siblings
 from geartrain.progress import Advance, bar
 from geartrain.rewards.verified import verified_score
 from geartrain.stages.stage import Job, Metrics, stage

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from geartrain import progress
 from geartrain.artifacts import write_atomically
-from geartrain.datasets.preferences import read_pairs
 from geartrain.errors import UserError
 from geartrain.features.frames import FRAMES, REWARD_MODEL, Frame, headroom_weights, read_frame, require_rows
 from geartrain.models.backbone import load_encoder
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
 from geartrain.placement import own_device
+from geartrain.preferences.pairs import read_pairs
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.training.reward_metrics import calibrate, is_trusted, resistance, summarise
 from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare

@@ -18,8 +18,8 @@ from geartrain.algorithms.preference import (
     fit_temperature,
     pair_accuracy,
 )
-from geartrain.datasets.preferences import SIBLINGS, Pair
 from geartrain.models.reward_model import Calibration
+from geartrain.preferences.pairs import SIBLINGS, Pair
 
 FEW_PAIRS = 8
 """Below this many held-out pairs the metrics say little, and `few_pairs` says so."""

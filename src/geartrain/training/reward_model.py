@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from geartrain.algorithms.preference import bradley_terry_loss
-from geartrain.datasets.preferences import SIBLINGS, Pair
 from geartrain.datasets.transcript import split
 from geartrain.models.reward_model import RewardModel, TextTooLongError, Tokens
 from geartrain.placement import half_precision
+from geartrain.preferences.pairs import SIBLINGS, Pair
 from geartrain.seeds import seed_of
 from geartrain.training.batch import split_by_budget
 from geartrain.training.checkpoint import load_checkpoint, save_checkpoint

@@ -11,13 +11,13 @@ import pytest
 from geartrain import feature_commands, withdrawals
 from geartrain.artifacts import read_manifest, verify, write_manifest
 from geartrain.config import Config, parse_config
-from geartrain.datasets.forgeries import KINDS
-from geartrain.datasets.preferences import SIBLINGS, read_pairs
 from geartrain.datasets.task_sets import write_tasks
 from geartrain.environments.environment import Task
 from geartrain.errors import UserError
 from geartrain.features.frames import read_frame
 from geartrain.models.reward_model import RewardModel
+from geartrain.preferences.forgeries import KINDS
+from geartrain.preferences.pairs import SIBLINGS, read_pairs
 from geartrain.stages import preferences, reward_model
 from geartrain.stages.stage import FOLDERS
 from geartrain.trajectory import ToolCall, ToolResult, Trajectory, Turn, write_trajectories

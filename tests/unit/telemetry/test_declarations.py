@@ -7,8 +7,8 @@ import pytest
 
 from geartrain.algorithms.recipe import RECIPES
 from geartrain.algorithms.validity import ALARMS, WINDOW
-from geartrain.datasets.forgeries import KINDS
-from geartrain.datasets.preferences import SPLITS
+from geartrain.preferences.forgeries import KINDS
+from geartrain.preferences.pairs import SPLITS
 from geartrain.rollouts.probes import PROBES
 from geartrain.stages.evaluation import EVALUATED, MODELS
 from geartrain.stages.stage import ORDER

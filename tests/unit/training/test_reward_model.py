@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from geartrain.datasets.preferences import Pair
 from geartrain.models.backbone import load_encoder
 from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
+from geartrain.preferences.pairs import Pair
 from geartrain.training.reward_metrics import calibrate, is_trusted, length_baseline, resistance, summarise
 from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare
 from tests.fakes.tiny_bert import make_encoder, make_pairs

@@ -9,17 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from geartrain.datasets.preference_report import length_bias, quality_report, to_markdown
-from geartrain.datasets.preferences import (
-    Built,
-    Pair,
-    build_pairs,
-    read_pairs,
-    read_siblings,
-    split_of,
-    write_pairs,
-)
 from geartrain.environments.environment import Task
+from geartrain.preferences.pairs import Pair, read_pairs, split_of, write_pairs
+from geartrain.preferences.sibling_report import length_bias, quality_report, to_markdown
+from geartrain.preferences.siblings import Built, build_pairs, read_siblings
 from geartrain.rewards.verified import verified_score
 from geartrain.trajectory import SCHEMA, ToolCall, ToolResult, Trajectory, Turn, to_record
 

@@ -2,8 +2,8 @@ from collections import Counter
 
 import pytest
 
-from geartrain.datasets.forgeries import KINDS, forge
-from geartrain.datasets.preferences import SIBLINGS, Pair
+from geartrain.preferences.forgeries import KINDS, forge
+from geartrain.preferences.pairs import SIBLINGS, Pair
 
 
 def pair(task: str, *, split: str = "train", family: str = "f", margin: float = 1.0, chosen: str = "") -> Pair:

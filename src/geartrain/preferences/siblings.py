@@ -13,48 +13,14 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geartrain.datasets.transcript import render
 from geartrain.environments.environment import Task
+from geartrain.preferences.pairs import Pair, split_of
 from geartrain.trajectory import Trajectory, from_record
 
-SCHEMA = pa.schema(
-    [
-        ("task_id", pa.string()),
-        ("family", pa.string()),
-        ("split", pa.string()),
-        ("prompt", pa.string()),
-        ("chosen", pa.string()),
-        ("rejected", pa.string()),
-        ("margin", pa.float64()),
-        ("chosen_id", pa.string()),
-        ("rejected_id", pa.string()),
-        ("origin", pa.string()),
-    ]
-)
-SPLITS = ("train", "validation")
-SIBLINGS = "siblings"
 Score = Callable[[Trajectory], float]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two transcripts of one task. `*_id` name the trajectories, as "task/sibling"."""
-
-    task_id: str
-    family: str
-    split: str
-    prompt: str
-    chosen: str
-    rejected: str
-    margin: float
-    """Difference of the verified scores, > 0."""
-    chosen_id: str
-    rejected_id: str
-    origin: str = SIBLINGS
-    """Where the rejected text comes from: `SIBLINGS`, or the kind of forgery."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +85,6 @@ def build_pairs(
     return built
 
 
-def split_of(task_id: str, validation_share: float) -> str:
-    """Return the split of a task: a function of its id alone, so that new tasks move no old one."""
-    position = int.from_bytes(hashlib.sha256(f"preferences/{task_id}".encode()).digest()[:8], "big") / 2**64
-    return "validation" if position < validation_share else "train"
-
-
 def read_siblings(path: Path) -> tuple[list[Trajectory], list[dict[str, str]]]:
     """Read rollouts; return them and one quarantine entry per record that is none."""
     trajectories: list[Trajectory] = []
@@ -137,17 +97,6 @@ def read_siblings(path: Path) -> tuple[list[Trajectory], list[dict[str, str]]]:
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 malformed.append({"source": f"row {number}", "reason": f"malformed_{type(error).__name__}"})
     return trajectories, malformed
-
-
-def write_pairs(path: Path, pairs: Sequence[Pair]) -> None:
-    """Write pairs as Parquet of `SCHEMA`."""
-    rows = [{name: getattr(pair, name) for name in SCHEMA.names} for pair in pairs]
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd")
-
-
-def read_pairs(path: Path) -> list[Pair]:
-    """Read pairs that `write_pairs` wrote."""
-    return [Pair(**row) for row in pq.read_table(path, schema=SCHEMA).to_pylist()]
 
 
 def _sources(trajectories: Iterable[Trajectory]) -> Iterable[tuple[str, Trajectory]]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
-from geartrain.datasets.preferences import SIBLINGS, SPLITS, Built, Pair
+from geartrain.preferences.pairs import SIBLINGS, SPLITS, Pair
+from geartrain.preferences.siblings import Built
 
 
 def quality_report(built: Built) -> dict[str, Any]:

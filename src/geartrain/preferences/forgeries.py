@@ -10,8 +10,8 @@ well the model ranks siblings.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from geartrain.datasets.preferences import Pair
 from geartrain.datasets.transcript import SEPARATOR, split
+from geartrain.preferences.pairs import Pair
 from geartrain.seeds import seed_of
 
 Forge = Callable[[str, str], str]
