@@ -30,9 +30,9 @@ NOT_CODE_OF_A_RESULT = frozenset(
         *("data_commands.py", "diagnose_command.py", "diagnosis", "differences", "engines.py"),
         *("exporter_command.py", "feature_commands.py", "home.py", "lineage_commands.py", "live.py", "logs.py"),
         *("metrics.py", "model_commands.py", "monitoring", "operations.py", "params.py", "places.py"),
-        *("pointers.py", "preemption.py", "processes.py", "progress.py", "reporting", "scheduling.py"),
-        *("scrubbing.py", "serve_commands.py", "sources.py", "study", "supply", "telemetry", "versions"),
-        *("viewer", "walkthrough.py", "withdrawals.py"),
+        *("pointers.py", "preemption.py", "preference_commands.py", "processes.py", "progress.py", "reporting"),
+        *("scheduling.py", "scrubbing.py", "serve_commands.py", "sources.py", "study", "supply", "telemetry"),
+        *("versions", "viewer", "walkthrough.py", "withdrawals.py"),
     ]
 )
 """Parts of the package that cannot change what a stage computes."""

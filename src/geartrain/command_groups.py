@@ -10,6 +10,7 @@ from geartrain import (
     lineage_commands,
     model_commands,
     operations,
+    preference_commands,
     sandbox_command,
     scheduling,
     serve_commands,
@@ -21,6 +22,7 @@ GROUPS = {
     "data": data_commands.app,
     "features": feature_commands.app,
     "model": model_commands.app,
+    "preferences": preference_commands.app,
     "sandbox": sandbox_command.app,
 }
 """Name -> commands that are called by it, such as `geartrain data status`."""

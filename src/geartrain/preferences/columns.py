@@ -26,9 +26,9 @@ from geartrain.preferences.records import (
 )
 from geartrain.preferences.words import Hashes, Places, mix
 
-_SAMPLE = 100
+_SAMPLE = 80
 """Characters of the question, and of an answer, that tell the language."""
-_TAIL, _SPACES = 16, 64
+_TAIL, _SPACES = 40, 64
 """Characters that are compared before whole texts are; and more white space than answers differ in."""
 
 
@@ -109,7 +109,8 @@ class Columns:
         left, right = first[-1][1], second[-1][1]
         if len(first) == len(second) == 1 and abs(len(left) - len(right)) > _SPACES:
             return False
-        if left[-_TAIL:].casefold().split()[-1:] != right[-_TAIL:].casefold().split()[-1:]:
+        ends = [side[-_TAIL:].casefold().split()[:0:-1] for side in (left, right)]  # the first word may be cut
+        if any(one != other for one, other in zip(*ends, strict=False)):
             return False
         return _last_words(first, self.max_tokens) == _last_words(second, self.max_tokens)
 

@@ -13,6 +13,8 @@ from geartrain.preferences import ranked, scored, stepwise, told
 from geartrain.preferences.records import Draft
 
 Record = dict[str, Any]
+TRAJECTORIES = "trajectories"
+"""The one form whose prompts lie elsewhere, in the task sets."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,13 @@ FORMS: Mapping[str, Form] = {
     form.name: form
     for form in (
         Form("records", "what `preferences build` wrote", told.is_record, _one(told.read_record)),
+        Form(
+            TRAJECTORIES,
+            "our own rollouts: task_id, sibling, turns, success, progress; siblings follow one another",
+            told.is_trajectory,
+            told.read_trajectories,
+            key=lambda record: record.get("task_id"),
+        ),
         Form(
             "nectar",
             "prompt, and answers: a list of answer and rank (1 is the best)",

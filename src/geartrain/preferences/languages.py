@@ -67,7 +67,19 @@ def _table() -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64], 
     return np.array(hashes, dtype=np.uint64), begins, np.array(votes), np.array(weights)
 
 
+def _index(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int16], np.uint64]:
+    """Return a table from the first bits of a hash to its place, and by how much to shift; no two share a cell."""
+    for bits in range(12, 24):
+        cells = hashes >> np.uint64(64 - bits)
+        if len(np.unique(cells)) == len(cells):
+            table = np.zeros(1 << bits, dtype=np.int16)
+            table[cells] = np.arange(len(cells))
+            return table, np.uint64(64 - bits)
+    raise AssertionError("two words have the same hash")
+
+
 _WORDS, _BEGINS, _VOTES, _WEIGHTS = _table()
+_CELLS, _SHIFT = _index(_WORDS)
 
 
 def find_languages(texts: pa.Array) -> NDArray[np.int8]:
@@ -79,8 +91,7 @@ def find_languages(texts: pa.Array) -> NDArray[np.int8]:
 
 def _by_words(words: Words) -> NDArray[np.int8]:
     count = len(words.ends_N1) - 1
-    place_T = np.searchsorted(_WORDS, words.hash_T)
-    place_T[place_T == len(_WORDS)] = 0
+    place_T = _CELLS[words.hash_T >> _SHIFT]
     hit_T = np.flatnonzero(_WORDS[place_T] == words.hash_T)
     text_T = np.searchsorted(words.ends_N1, hit_T, side="right") - 1
     times = np.diff(_BEGINS)[place_T[hit_T]]

@@ -22,6 +22,10 @@ _PHONE = re.compile(
     r"|\(\d{3}\) ?\d{3}[ .-]\d{4}|\d{3}[.-]\d{3}[.-]\d{4})(?![\w-])"
 )
 _CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])")
+_ISSUED = re.compile(
+    r"4\d{12}(?:\d{3}){0,2}|5[1-5]\d{14}|2[2-7]\d{14}|3[47]\d{13}|3[0689]\d{12}(?:\d{2})?|35\d{14}|6\d{15,18}"
+)
+"""Beginnings and lengths that cards have."""
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
 _KEY = re.compile(
     r"\b(?:(?:sk|rk|pk)[-_](?:[a-z]+[-_])?[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{30,}"
@@ -41,7 +45,7 @@ def _luhn(digits: str) -> bool:
 def _has_card(text: str) -> bool:
     for match in _CARD.finditer(text):
         digits = re.sub(r"\D", "", match[0])
-        if digits[0] in "23456" and len(set(digits)) > 1 and _luhn(digits):
+        if _ISSUED.fullmatch(digits) and _luhn(digits):
             return True
     return False
 

@@ -70,8 +70,8 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
     kept = max(1, report["kept"])
     if len(report["tasks"]) > 1:
         task, count = next(iter(report["tasks"].items()))
-        if count > LARGEST_TASK * kept:
-            found.append(f"{count / kept:.0%} of the records are of one task ({task or 'none named'}).")
+        if task and count > LARGEST_TASK * kept:
+            found.append(f"{count / kept:.0%} of the records are of one task ({task}).")
     asked = report["options"]["validation_share"]
     share = report["splits"]["validation"] / kept
     if report["kept"] >= 1000 and abs(share - asked) > OTHER_SPLIT * asked:
@@ -133,7 +133,7 @@ def share(told: Mapping[str, Any]) -> str:
     """Return a share with its interval, as text."""
     if told["share"] is None:
         return "not known: the files do not say"
-    return f"{told['share']:.1%} [{told['low']:.1%}, {told['high']:.1%}], {told['ties']:,} ties"
+    return f"{told['share']:.1%} [{told['low']:.1%}, {told['high']:.1%}], {told['ties']:,} neither"
 
 
 def _cell(text: str) -> str:

@@ -11,6 +11,7 @@ Record = dict[str, Any]
 _QUESTION, _ANSWER = "\n\nHuman:", "\n\nAssistant:"
 _CHOSEN = (1.0, 0.0)
 """How good the chosen and the rejected answer are, where nothing more is said."""
+_PLAIN = {"prompt", "chosen", "rejected"}
 PROMPTS = ("prompt", "instruction", "question", "input", "query")
 TASKS = ("task", "family", "category", "dataset", "source")
 IDS = ("id", "prompt_id", "uid", "question_id")
@@ -88,9 +89,11 @@ def is_pairs(record: Record) -> bool:
 
 def read_pairs(record: Record) -> Draft:
     """Read a chosen and a rejected answer, with scores where they are given. Raises DefectError."""
+    if record.keys() == _PLAIN and (quick := _plain_texts(record)):
+        prompt, good, bad = quick
+        return Draft([("user", prompt)], [Candidate([("assistant", good)]), Candidate([("assistant", bad)])], _CHOSEN)
     chosen, rejected = (messages(record.get(name), name, speaker="assistant") for name in ("chosen", "rejected"))
-    prompt = prompt_of(record, required=False)
-    draft = _parted(record, prompt, chosen, rejected)
+    draft = _parted(record, prompt_of(record, required=False), chosen, rejected)
     if record.get("score_chosen") is None or record.get("score_rejected") is None:
         return draft
     better, worse = (number(record[name], name) for name in ("score_chosen", "score_rejected"))
@@ -100,6 +103,20 @@ def read_pairs(record: Record) -> Draft:
     return draft._replace(
         candidates=[first_one._replace(score=better), second._replace(score=worse)], values=[better, worse]
     )
+
+
+def _plain_texts(record: Record) -> list[str] | None:
+    """Return prompt and answers that are texts without speakers, as most are; else None: look closer."""
+    found = []
+    for name in ("prompt", "chosen", "rejected"):
+        value = record[name]
+        if type(value) is not str or "Human:" in value or "Assistant:" in value or "\r" in value:
+            return None
+        value = value.strip()
+        if not value:
+            return None
+        found.append(value)
+    return found
 
 
 def _parted(record: Record, prompt: Sequence[Message], chosen: list[Message], rejected: list[Message]) -> Draft:

@@ -1,12 +1,12 @@
 """A file of preference data as drafts: its form told, defects set aside, rows put together where a form wants it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from geartrain.errors import UserError
-from geartrain.preferences.forms import Form, detect, form_named
+from geartrain.preferences.forms import TRAJECTORIES, Form, detect, form_named
 from geartrain.preferences.opening import kind_of
 from geartrain.preferences.reading import read_rows
 from geartrain.preferences.records import Broken, DefectError, Draft, Rows
@@ -25,6 +25,8 @@ class SourceFile:
     licence: str | None = None
     encoding: str | None = None
     """Of a text file that is not UTF-8 and does not say so."""
+    prompts: Mapping[str, str] | None = None
+    """Prompt of each task, by id, that trajectories belong to."""
 
 
 Item = tuple[int, Draft] | Broken
@@ -42,6 +44,8 @@ def read_items(source: SourceFile) -> Iterator[tuple[str, list[Item]]]:
     for rows in read_rows(source.path, kind_of(source.path), encoding=source.encoding):
         if form is None and rows.values:
             form = detect(rows.values, str(source.path))
+        if form is not None and form.name == TRAJECTORIES:
+            _ask(rows, source)
         items: list[Item] = list(rows.broken)
         if form is not None:
             items += _drafts(form, rows) if form.key is None else _grouped(form, rows, waiting)
@@ -50,7 +54,16 @@ def read_items(source: SourceFile) -> Iterator[tuple[str, list[Item]]]:
         yield form.name, _together(form, waiting)
 
 
-def name_sources(sources: list[SourceFile]) -> list[str]:
+def _ask(rows: Rows, source: SourceFile) -> None:
+    """Put the prompts of their tasks into records of trajectories, which have none."""
+    if source.prompts is None:
+        raise UserError(f"{source.path}: trajectories do not hold their prompts; give --tasks data/tasks")
+    for value in rows.values:
+        if isinstance(value, dict):
+            value["prompt"] = source.prompts.get(str(value.get("task_id")))
+
+
+def name_sources(sources: Sequence[SourceFile]) -> list[str]:
     """Return a name per file: its own, with as many folders before it as tell it from the others.
 
     Raises:

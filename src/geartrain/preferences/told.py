@@ -1,9 +1,12 @@
-"""The form that `preferences build` writes, read back: as Parquet, or as JSON of the same keys."""
+"""Our own forms: what `preferences build` wrote, as Parquet or as JSON of the same keys; and siblings of rollouts."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from geartrain.datasets.transcript import render
 from geartrain.preferences.records import Candidate, DefectError, Draft, Message
 from geartrain.preferences.texts import messages, number, text, time_of
+from geartrain.trajectory import Trajectory, from_record
 
 Record = dict[str, Any]
 
@@ -61,3 +64,47 @@ def _candidate(entry: Any, index: int) -> Candidate:
         None if rank is None else int(number(rank, where)),
         steps,
     )
+
+
+def is_trajectory(record: Record) -> bool:
+    """Tell whether a record is an episode of ours."""
+    return {"task_id", "sibling", "turns", "success"} <= record.keys()
+
+
+def read_trajectories(records: Sequence[Record]) -> Draft:
+    """Read the siblings of a task, whose prompt was put into them. Raises DefectError."""
+    prompt = records[0].get("prompt")
+    if prompt is None:
+        raise DefectError("unknown_task", str(records[0].get("task_id")))
+    played = [_played(record) for record in records]
+    if len(played) < 2:
+        raise DefectError("lone_answer", "an episode without siblings beside it")
+    candidates = [
+        Candidate(
+            [("assistant", text(render(one), "turns"))],
+            {"success": float(one.success), "progress": one.progress},
+            one.outcome,
+        )
+        for one in played
+    ]
+    return Draft(
+        [("user", text(prompt, "prompt"))],
+        candidates,
+        [one.outcome for one in played],
+        id=played[0].task_id,
+        task=played[0].family,
+    )
+
+
+def _played(record: Record) -> Trajectory:
+    try:
+        found = from_record({key: value for key, value in record.items() if key != "prompt"})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DefectError("malformed", f"{type(error).__name__}: {error!s:.120}") from error
+    if not isinstance(found.success, bool):
+        raise DefectError("verdict_not_boolean", repr(found.success)[:60])
+    if not 0.0 <= found.progress <= 1.0:
+        raise DefectError("progress_out_of_range", str(found.progress))
+    if not found.turns:
+        raise DefectError("no_turns")
+    return found
