@@ -137,6 +137,17 @@ class CollectSection(Section):
     sampling: SamplingSection = SamplingSection()
 
 
+class PreferenceFile(Section):
+    """A file of preference data from outside."""
+
+    path: Path
+    """JSON lines, one JSON array, CSV or Parquet, each also as .gz or .zst."""
+    form: str | None = None
+    """hh, ultrafeedback, helpsteer2, nectar, pairs, ab, steps or records; None tells it by the first records."""
+    licence: str | None = None
+    """Of the data, as its publisher names it; records that name their own keep that."""
+
+
 class PreferencesSection(Section):
     """Preference pairs from verified siblings."""
 
@@ -151,6 +162,11 @@ class PreferencesSection(Section):
     against; 0 leaves the reward model open to them, high takes time from the real pairs."""
     max_rejected_share: Share = 0.5
     """The stage stops when more than this share of records is quarantined."""
+    files: tuple[PreferenceFile, ...] = ()
+    """Preference data that people have (docs/preferences.md), learned from beside the siblings; an earlier file keeps
+    its splits when a later one is added behind it."""
+    file_pairs: Count = 2000
+    """At most this many pairs from all files together, chosen by hash; high takes time from the siblings' pairs."""
     known_from: AwareDatetime = datetime(2000, 1, 1, tzinfo=UTC)
     """Time at which the rollouts count as known; features are as of it, and an iteration of the policy is an hour. A
     result holds no time of the wall: a scheduled run gives the time that it was scheduled for."""

@@ -5,7 +5,7 @@ its licence.
 """
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,7 @@ def named_files(config: Config) -> list[tuple[str, Path, str]]:
     named = [
         ("environment.source", environment.source if environment.name == "analyst" else None, "file"),
         ("preferences.history", config.preferences.history, "folder of feature tables"),
+        *((f"preferences.files.{place}", file.path, "file") for place, file in enumerate(config.preferences.files)),
         ("reward_model.encoder", config.reward_model.encoder, "folder of an encoder"),
         ("critic.encoder", config.critic.encoder, "folder of an encoder"),
         ("model.path", config.model.path if isinstance(config.model, PretrainedModel) else None, "file or folder"),
@@ -59,12 +60,19 @@ def named_files(config: Config) -> list[tuple[str, Path, str]]:
 def read_sources(config: Config, keys: Sequence[str], *, root: Path = Path()) -> list[Source]:
     """Return what lies under the keys that a stage reads, seen from `root`; a key with nothing there is left out."""
     named = {key: path for key, path, _ in named_files(config)}
-    found = [_describe(key, root, named[key]) for key in keys if key in named and (root / named[key]).exists()]
+    licences = {f"preferences.files.{place}": file.licence or "" for place, file in enumerate(config.preferences.files)}
+    there = [key for key in read_keys(keys, named) if (root / named[key]).exists()]
+    found = [_describe(key, root, named[key], licences.get(key, "")) for key in there]
     if "reward_model.encoder" in keys and "reward_model.encoder" not in named:
         found += _shipped_encoder()
     if DEFINITIONS in keys and definitions_folder().is_dir():
         found.append(Source(DEFINITIONS, definitions_digest(), DEFINITIONS, "Apache-2.0"))
     return found
+
+
+def read_keys(keys: Sequence[str], named: Iterable[str]) -> list[str]:
+    """Return those of the named keys that a stage reads which declares `keys`: a list is declared as a whole."""
+    return [key for key in named if key in keys or key.rpartition(".")[0] in keys]
 
 
 def is_source(name: str) -> bool:
@@ -94,10 +102,10 @@ def content_digests(path: Path) -> list[str]:
     return list(list_files(path).values()) if path.is_dir() else []
 
 
-def _describe(key: str, root: Path, path: Path) -> Source:
+def _describe(key: str, root: Path, path: Path, licence: str) -> Source:
     digest = content_digest(root / path)
-    licence, origin = KNOWN.get(digest, ("", ""))
-    return Source(key, digest, str(path), licence, origin_of(root / path) or origin)
+    known, origin = KNOWN.get(digest, ("", ""))
+    return Source(key, digest, str(path), licence or known, origin_of(root / path) or origin)
 
 
 def _shipped_encoder() -> list[Source]:

@@ -41,14 +41,22 @@ def test_every_file_that_a_configuration_may_name_is_read_by_a_stage() -> None:
         "model": {"kind": "pretrained", "path": "m"},
         "critic": {"encoder": "c"},
         "reward_model": {"encoder": "r"},
-        "preferences": {"history": "h"},
+        "preferences": {"history": "h", "files": [{"path": "a", "licence": "mit"}, {"path": "b"}]},
     }
     assert "analyst" in ENVIRONMENTS
     keys = {key for key, _, _ in sources.named_files(parse_config(record, source="x"))}
     declared = {key for name in ORDER for key in load_stage(name).files}
     named = {"environment.source", "model.path", "critic.encoder", "reward_model.encoder"}
-    assert keys == named | {"preferences.history"}
-    assert declared == keys | {sources.DEFINITIONS}
+    assert keys == named | {"preferences.history", "preferences.files.0", "preferences.files.1"}
+    assert declared == named | {"preferences.history", "preferences.files", sources.DEFINITIONS}
+    assert set(sources.read_keys(sorted(declared), keys)) == keys
+
+
+def test_a_file_of_preferences_has_the_licence_that_the_configuration_says(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text("{}\n")
+    config = parse_config({"preferences": {"files": [{"path": "mine.jsonl", "licence": "mit"}]}}, source="x")
+    (source,) = read_sources(config, ["preferences.files"], root=tmp_path)
+    assert (source.name, source.path, source.licence) == ("preferences.files.0", "mine.jsonl", "mit")
 
 
 def test_the_feature_definitions_are_a_source_of_the_stage_that_uses_them() -> None:

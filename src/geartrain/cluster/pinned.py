@@ -26,7 +26,7 @@ from geartrain.home import home
 from geartrain.places import Place, locate
 from geartrain.pointers import FOLDER, Import, identifier, md5, write_import
 from geartrain.schema import Section
-from geartrain.sources import content_digest, named_files
+from geartrain.sources import content_digest, named_files, read_keys
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _HINT = "Whoever has that version has to push it: `geartrain data push`, in that clone."
@@ -148,7 +148,8 @@ def furnished(config: Config, keys: tuple[str, ...], pins: Mapping[str, Pin]) ->
     Raises:
         UserError, InfrastructureError: as `bring`.
     """
-    named = {key: path for key, path, _ in named_files(config) if key in keys}
+    named = {key: path for key, path, _ in named_files(config)}
+    named = {key: named[key] for key in read_keys(keys, named)}
     mine = {key: pin for key, pin in pins.items() if key in named}
     if not mine:
         yield

@@ -25,6 +25,7 @@ from geartrain.config import Config
 from geartrain.errors import EXIT_QUEUE, EXIT_USER, GeartrainError, InfrastructureError, QueueError, UserError
 from geartrain.lineage import origin
 from geartrain.places import locate
+from geartrain.sources import read_keys
 from geartrain.stages.stage import load_stage
 
 INLINE_BYTES = 64 * 1024
@@ -95,8 +96,8 @@ def make_request(
     """
     sources = {name: locate(uri).uri for name, uri in inputs.items()}
     prefix = f"{locate(output).uri}/{naming.label_value(run_id)}"
-    reads = load_stage(stage).files
-    pins = {key: pin.model_dump() for key, pin in parse_pins(data or {}).items() if key in reads}
+    given = parse_pins(data or {})
+    pins = {key: given[key].model_dump() for key in read_keys(load_stage(stage).files, given)}
     key = fingerprint([stage, dict(record), sources, *([pins] if pins else [])])[:16]
     return Request(
         stage=stage,

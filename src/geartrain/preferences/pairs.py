@@ -24,6 +24,8 @@ SCHEMA = pa.schema(
 )
 SPLITS = ("train", "validation")
 SIBLINGS = "siblings"
+FILES = "file:"
+"""What the origin of a pair from a file begins with; its name follows."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Pair:
     chosen_id: str
     rejected_id: str
     origin: str = SIBLINGS
-    """Where the rejected text comes from: `SIBLINGS`, or the kind of forgery."""
+    """Where the rejected text comes from: `SIBLINGS`, the kind of forgery, or `FILES` and the name of a file."""
 
 
 def split_of(task_id: str, validation_share: float) -> str:

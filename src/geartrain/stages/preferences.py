@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from geartrain.artifacts import write_atomically, write_json
+from geartrain.config import SPLITS
 from geartrain.datasets.task_sets import read_tasks
 from geartrain.environments.environment import Task
 from geartrain.errors import UserError
@@ -11,28 +12,62 @@ from geartrain.features.collected import NOTHING, remember, spines, write_featur
 from geartrain.features.earlier import recall
 from geartrain.features.frames import SAMPLER
 from geartrain.features.statistics import played
+from geartrain.preferences.building import RECORDS, Options, build
 from geartrain.preferences.forgeries import forge
-from geartrain.preferences.pairs import write_pairs
+from geartrain.preferences.from_files import file_pairs
+from geartrain.preferences.pairs import Pair, write_pairs
 from geartrain.preferences.sibling_report import quality_report, to_markdown
 from geartrain.preferences.siblings import Built, build_pairs, read_siblings
+from geartrain.preferences.sources import SourceFile
 from geartrain.progress import Advance, bar
 from geartrain.rewards.verified import verified_score
 from geartrain.stages.stage import Job, Metrics, stage
 from geartrain.trajectory import Trajectory
 
+FILES = "files"
+"""Folder of what the files are made into."""
 
-@stage(inputs=("tasks", "collect"), sections=("preferences",), files=("data/feature_repo", "preferences.history"))
+
+@stage(
+    inputs=("tasks", "collect"),
+    sections=("preferences",),
+    files=("data/feature_repo", "preferences.history", "preferences.files"),
+)
 def run(job: Job) -> Metrics:
-    """Write `pairs.parquet`, `quarantine.json`, `quality.json`, `quality.md`, the tables `features/` and the `frames/`.
+    """Write `pairs.parquet`, `quarantine.json`, `quality.json`, `quality.md`, the tables `features/` and the `frames/`;
+    and `files/`, what `preferences.files` are made into.
 
     Raises:
         UserError: too many records are unusable, the siblings give no pair, or the feature repository is not right.
     """
+    told, pairs = _files(job) if job.config.preferences.files else ({}, [])
     with bar("preferences", total=4) as advance:  # paired, forged, written, joined with features
-        return _build(job, advance)
+        return {**_build(job, advance, pairs), **told}
 
 
-def _build(job: Job, advance: Advance) -> Metrics:
+def _files(job: Job) -> tuple[Metrics, list[Pair]]:
+    """Build what the files give; return metrics and pairs. Tasks that are measured on must not leak."""
+    section = job.config.preferences
+    held_out = [
+        task.prompt
+        for split in SPLITS
+        if split != "train" and (job.inputs["tasks"] / f"{split}.jsonl").is_file()
+        for task in read_tasks(job.inputs["tasks"], split)
+    ]
+    options = Options(
+        validation_share=section.validation_share, max_rejected_share=section.max_rejected_share, held_out=held_out
+    )
+    sources = [SourceFile(file.path, file.form, file.licence) for file in section.files]
+    folder = job.outputs["preferences"] / FILES
+    folder.mkdir(exist_ok=True)
+    report = build(sources, options, output=folder, work=job.work / FILES)
+    pairs = file_pairs(folder / RECORDS, per_record=section.pairs_per_task, most=section.file_pairs)
+    told = {name: report[name] for name in ("records", "kept", "left_out", "splits", "warnings")}
+    by_split = Counter(pair.split for pair in pairs)
+    return {"files": {**told, "pairs_by_split": dict(sorted(by_split.items()))}}, pairs
+
+
+def _build(job: Job, advance: Advance, pairs_of_files: Sequence[Pair]) -> Metrics:
     section = job.config.preferences
     source = job.inputs["collect"] / "trajectories.parquet"
     tasks = {task.task_id: task for task in read_tasks(job.inputs["tasks"], "train")}
@@ -54,6 +89,7 @@ def _build(job: Job, advance: Advance) -> Metrics:
     advance(1)
     output = job.outputs["preferences"]
     report = quality_report(built)
+    built.pairs += pairs_of_files
     write_pairs(output / "pairs.parquet", built.pairs)
     write_json(output / "quarantine.json", built.quarantined)
     write_json(output / "quality.json", report)

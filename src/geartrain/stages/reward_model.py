@@ -13,7 +13,7 @@ from geartrain.models.reward_model import RewardModel, has_fast_bfloat16
 from geartrain.placement import own_device
 from geartrain.preferences.pairs import read_pairs
 from geartrain.stages.stage import Job, Metrics, stage
-from geartrain.training.reward_metrics import calibrate, is_trusted, resistance, summarise
+from geartrain.training.reward_metrics import by_file, calibrate, is_trusted, resistance, summarise
 from geartrain.training.reward_model import Prepared, Settings, Trainer, prepare
 
 
@@ -43,6 +43,7 @@ def run(job: Job) -> Metrics:
     output = job.outputs["reward_model"]
     model.save(output)
     _write_history(output / "history.jsonl", history)
+    files = [example.pair for example in prepared.examples["files"]]
     return {
         **summarise(train, validation, raw["train"], raw["validation"]),
         "trusted": model.trusted,
@@ -52,6 +53,7 @@ def run(job: Job) -> Metrics:
         "steps": len(history),
         "stopped_early": len(history) < trainer.total,
         "frame": frame.told(),
+        **({"files": by_file(files, raw["files"])} if files else {}),
     }
 
 

@@ -19,7 +19,7 @@ from geartrain.algorithms.preference import (
     pair_accuracy,
 )
 from geartrain.models.reward_model import Calibration
-from geartrain.preferences.pairs import SIBLINGS, Pair
+from geartrain.preferences.pairs import FILES, SIBLINGS, Pair
 
 FEW_PAIRS = 8
 """Below this many held-out pairs the metrics say little, and `few_pairs` says so."""
@@ -69,8 +69,11 @@ def summarise(
     """
     difference_P = _differences(validation_P2)
     siblings = [pair for pair in train if pair.origin == SIBLINGS]
+    files = sum(pair.origin.startswith(FILES) for pair in train)
+    forged = len(train) - len(siblings) - files
+    counts = {"train": len(siblings), "forged": forged, "validation": len(validation)}
     return {
-        "pairs": {"train": len(siblings), "forged": len(train) - len(siblings), "validation": len(validation)},
+        "pairs": {**counts, **({"files": files} if files else {})},
         "validation_tasks": len({pair.task_id for pair in validation}),
         "few_pairs": len(validation) < FEW_PAIRS,
         "train_accuracy": _rounded(pair_accuracy(_differences(train_P2))),
@@ -90,6 +93,11 @@ def resistance(probes: Sequence[Pair], raw_P2: Tensor) -> dict[str, dict[str, fl
     Near one half, or below, a policy could please the model that way.
     """
     return _grouped([pair.origin for pair in probes], _differences(raw_P2))
+
+
+def by_file(pairs: Sequence[Pair], raw_P2: Tensor) -> dict[str, dict[str, float | int | None]]:
+    """Return the accuracy on held-out pairs of each file."""
+    return _grouped([pair.origin.removeprefix(FILES) for pair in pairs], _differences(raw_P2))
 
 
 def length_baseline(train: Sequence[Pair], validation: Sequence[Pair]) -> float:

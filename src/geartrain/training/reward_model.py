@@ -19,7 +19,7 @@ from geartrain.algorithms.preference import bradley_terry_loss
 from geartrain.datasets.transcript import split
 from geartrain.models.reward_model import RewardModel, TextTooLongError, Tokens
 from geartrain.placement import half_precision
-from geartrain.preferences.pairs import SIBLINGS, Pair
+from geartrain.preferences.pairs import FILES, SIBLINGS, Pair
 from geartrain.seeds import seed_of
 from geartrain.training.batch import split_by_budget
 from geartrain.training.checkpoint import load_checkpoint, save_checkpoint
@@ -62,7 +62,8 @@ class Prepared:
 
     texts: list[Tokens]
     examples: dict[str, list[Example]]
-    """"train" (forged pairs too), "validation" (siblings only), "probes" (forged pairs of held-out tasks)."""
+    """"train" (all origins), "validation" (siblings only: they decide when to stop, and whether to trust the model),
+    "probes" (forged pairs of held-out tasks), "files" (held-out pairs of files)."""
     too_long: int
     """Pairs left out because an answer would be cut."""
     equal_once_cut: int
@@ -76,7 +77,7 @@ def prepare(model: RewardModel, pairs: Sequence[Pair], weights: Sequence[float] 
     """
     weights = [1.0] * len(pairs) if weights is None else weights
     index: dict[Tokens, int] = {}
-    examples: dict[str, list[Example]] = {"train": [], "validation": [], "probes": []}
+    examples: dict[str, list[Example]] = {"train": [], "validation": [], "probes": [], "files": []}
     too_long = equal_once_cut = 0
     for pair, weight in zip(pairs, weights, strict=True):
         try:
@@ -88,7 +89,9 @@ def prepare(model: RewardModel, pairs: Sequence[Pair], weights: Sequence[float] 
         if rows[0] == rows[1]:
             equal_once_cut += 1
             continue
-        part = "probes" if pair.split == "validation" and pair.origin != SIBLINGS else pair.split
+        part = pair.split
+        if part == "validation" and pair.origin != SIBLINGS:
+            part = "files" if pair.origin.startswith(FILES) else "probes"
         examples[part].append(Example(rows[0], rows[1], pair, weight))
     return Prepared(list(index), examples, too_long, equal_once_cut)
 

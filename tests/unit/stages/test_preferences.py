@@ -11,6 +11,7 @@ import pytest
 from geartrain import feature_commands, withdrawals
 from geartrain.artifacts import read_manifest, verify, write_manifest
 from geartrain.config import Config, parse_config
+from geartrain.config_file import missing_files
 from geartrain.datasets.task_sets import write_tasks
 from geartrain.environments.environment import Task
 from geartrain.errors import UserError
@@ -209,3 +210,37 @@ def test_the_next_run_knows_what_the_last_one_learned(workspace: Workspace, monk
     with pytest.raises(UserError, match=r"made from collect .* withdrawn"):
         kept([root / "run"], root / "other")
     assert not (root / "other").exists()
+
+
+def test_files_are_learned_from_beside_the_siblings(workspace: Workspace) -> None:
+    workspace.collect(siblings())
+    workspace.preferences()
+    alone = (workspace.root / "preferences/quality.md").read_bytes()
+    rows = [
+        {"prompt": f"ask {word}{n} now", "chosen": f"good {word}", "rejected": f"lost {word}"}
+        for n in range(30)
+        for word in "abc"
+    ]
+    rows.append({"prompt": TASKS[0].prompt, "chosen": "a", "rejected": "b"})
+    write_tasks(workspace.root / "tasks/test.jsonl", TASKS[:1])
+    write_manifest(workspace.root / "tasks", stage="tasks", parameters={}, inputs={}, metrics={})
+    path = workspace.root / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = workspace.preferences(files=[{"path": str(path), "licence": "mit"}])
+    folder = workspace.root / "preferences"
+    assert metrics["files"]["left_out"] == {"leaks_into_held_out": 1}
+    assert "preferences.files.0" in verify(folder).inputs
+    assert (folder / "quality.md").read_bytes() == alone, "the report speaks of siblings"
+    pairs = [pair for pair in read_pairs(folder / "pairs.parquet") if pair.origin == "file:mine.jsonl"]
+    assert len(pairs) == metrics["files"]["kept"] == 90
+    assert {pair.split for pair in pairs} == {"train", "validation"}
+    trained = workspace.reward_model()
+    assert trained["pairs"]["files"] == sum(pair.split == "train" for pair in pairs)
+    assert trained["files"]["mine.jsonl"]["pairs"] == sum(pair.split == "validation" for pair in pairs)
+    fewer = workspace.preferences(files=[{"path": str(path)}], file_pairs=10)
+    assert sum(fewer["files"]["pairs_by_split"].values()) <= 10
+
+
+def test_a_file_that_is_not_there_is_named_by_its_key(workspace: Workspace) -> None:
+    config = workspace.config(preferences={"files": [{"path": "nowhere.jsonl"}]})
+    assert missing_files(config) == ["  preferences.files.0: no such file: nowhere.jsonl"]
