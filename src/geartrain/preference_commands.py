@@ -120,7 +120,8 @@ def _each(values: Sequence[Value] | None, files: Sequence[Path], option: str) ->
         return [None] * len(files)
     if len(values) not in {1, len(files)}:
         raise UserError(f"{option} is given {len(values)} times for {len(files)} files; give it once, or once a file")
-    return list(values) * (len(files) // len(values))
+    found: list[Value | None] = [*values]
+    return found * (len(files) // len(values))
 
 
 def _prompts(tasks: Path | None) -> dict[str, str] | None:
