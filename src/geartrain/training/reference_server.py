@@ -7,20 +7,16 @@ its summary: the rules of `reference` take over, and the failure is counted.
 Source: SGCD, arXiv:2606.12634; prompt and fall-back: ours.
 """
 
-import json
-import os
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from geartrain.completions import CompletionError, Server, key_from
 from geartrain.training.reference import choose, clause, sanitise, summarise
 from geartrain.trajectory import Trajectory
 
 KEY = "GEARTRAIN_REFERENCE_KEY"
-"""Environment variable with the server's key; never a setting, never logged."""
+"""Environment variable with the server's key, or with `_FILE` the path of it; never a setting, never logged."""
 TIMEOUT = 60.0
 LIMIT = 1200
 """Characters of an answer that are kept."""
@@ -48,8 +44,8 @@ class ServerReference:
             return None
         try:
             answer = self._ask(_describe(siblings))
-        except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-            self.failures[type(error).__name__] += 1
+        except CompletionError as error:
+            self.failures[error.kind] += 1
             return rules
         if not answer.strip():
             self.failures["empty"] += 1
@@ -57,20 +53,9 @@ class ServerReference:
         return sanitise(answer.strip())[:LIMIT]
 
     def _ask(self, text: str) -> str:
-        body = {
-            "model": self.model,
-            "temperature": 0,
-            "messages": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}],
-        }
-        headers = {"Content-Type": "application/json"}
-        if os.environ.get(KEY):
-            headers["Authorization"] = f"Bearer {os.environ[KEY]}"
-        request = urllib.request.Request(  # noqa: S310 - http(s) alone, see __post_init__
-            f"{self.url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers
-        )
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310
-            found: Any = json.loads(response.read(10**6))
-        return str(found["choices"][0]["message"]["content"])
+        server = Server(self.url, self.model, key_from(KEY), timeout=TIMEOUT)
+        messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}]
+        return server.complete(messages, temperature=0).text
 
 
 def _describe(siblings: Sequence[Trajectory]) -> str:

@@ -77,10 +77,11 @@ def test_a_server_is_asked_without_literals_and_its_answer_is_masked_again(serve
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        ((500, b"down"), "HTTPError"),
-        ((200, b"no json"), "JSONDecodeError"),
-        ((200, b"{}"), "KeyError"),
-        ((200, b'{"choices": []}'), "IndexError"),
+        ((500, b"down"), "busy"),
+        ((404, b"no such model"), "refused"),
+        ((200, b"no json"), "no_completion"),
+        ((200, b"{}"), "no_completion"),
+        ((200, b'{"choices": []}'), "no_completion"),
         (_says("  "), "empty"),
     ],
 )
