@@ -7,7 +7,7 @@ PYTHON ?= python3.11
 UV_VERSION := 0.13.9
 BIN := .venv/bin
 WORKERS ?= 2
-EXTRAS := --extra pipeline --extra features --extra supply --extra dev
+EXTRAS := --extra pipeline --extra features --extra supply --extra metrics --extra dev
 # an extra of jsonschema's, by cyclonedx-bom: its grammar takes 2 s whenever jsonschema is imported, by kfp for one
 UNWANTED := --no-emit-package rfc3987-syntax
 PEERS := .venv-peers
