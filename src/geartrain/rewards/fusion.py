@@ -1,28 +1,31 @@
 """From raw channel values to one reward per trajectory, such that the verdict always wins.
 
-Within one group (siblings of one task), over the members that have both values:
+Within one group (siblings of one task), over the members that have a verdict:
 
     total = verified + shift
-    shift = clip(weight * spread * clip(z(learned), -2, 2), -limit, limit)
-    z(x)  = (x - mean(x)) / max(std(x), SCALE_FLOOR)
-    spread = std(verified), or TIE_SPREAD in a tied group if `learned_in_ties`
+    shift = clip(sum over opinions of weight * spread * clip(z(values), -2, 2), -limit, limit)
+    z(x)  = (x - mean(x)) / max(std(x), floor)
+    spread = std(verified), or TIE_SPREAD in a tied group if `ties`
 
-- Each channel is normalised in its group before the two are added (GDPO; R1 of
-  methods.md §3.4), so `weight` is the ratio of their standard deviations,
-  whatever the scale of the reward model.
+- Each opinion is normalised in its group before they are added (GDPO; R1 of
+  methods.md §3.4), so `weight` is the ratio of its standard deviation to the
+  verdict's, whatever its scale.
 - `limit` is just below half the margin between the worst success and the best
-  failure: no weight lets a failure overtake a success.
-- A group whose verified values are equal has spread 0 and so no learned
-  signal: there a reward model would be the only thing that the policy could
-  please. `learned_in_ties` lifts that.
-- `SCALE_FLOOR` keeps differences that mean nothing from being blown up to full
-  size: the learned score is calibrated, so a difference d says "better with
-  probability sigmoid(d)".
+  failure: no weights, and no number of opinions, let a failure overtake a success.
+- A group whose verified values are equal has spread 0 and so no signal of
+  opinions: there they would be the only thing that the policy could please.
+  `ties` lifts that.
+- `floor` keeps differences that mean nothing from being blown up to full size:
+  a learned score is calibrated, so a difference d says "better with probability
+  sigmoid(d)", and its floor is `SCALE_FLOOR`.
+- Where there is no verdict, soundness stands in for it (`soundness`): what a
+  gate objects to is a failure that no praise lifts over a sound answer.
 
 The composition is ours.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 Z_LIMIT = 2.0
@@ -33,45 +36,88 @@ TIE_SPREAD = 0.5
 LIMIT_OF_MARGIN = 0.49
 
 
+SOUND = 0.5
+"""Value of a gate below which an answer is unsound."""
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What one tool said of the members of a group."""
+
+    values: Sequence[float | None]
+    """None where it failed or does not apply."""
+    weight: float
+    """Standard deviation of its share against that of the verdict."""
+    floor: float = SCALE_FLOOR
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The totals of a group, and what each opinion added before the clipping."""
+
+    totals: list[float | None]
+    """None where there is no verdict."""
+    shares: list[list[float]]
+    """By opinion, by member: weight * spread * z."""
+
+
 def fuse_group(
-    verified: Sequence[float | None],
-    learned: Sequence[float | None],
-    *,
-    weight: float,
-    margin: float,
-    learned_in_ties: bool = False,
-) -> list[float | None]:
-    """Fuse the two channels of one group.
+    verified: Sequence[float | None], opinions: Sequence[Opinion], *, margin: float, ties: bool = False
+) -> Fused:
+    """Fuse the verdicts of one group with any number of opinions.
 
     Args:
         verified: verified values of the siblings; None where the channel failed.
-        learned: learned values in nats; None where the channel failed or does not apply.
-        weight: standard deviation of the learned share against that of the verified one.
+        opinions: each with one value per sibling.
         margin: smallest verified distance between a success and a failure.
-        learned_in_ties: whether siblings with equal verified values are told apart by the learned one.
+        ties: whether siblings with equal verified values are told apart by opinions.
 
     Returns:
-        One total per sibling: None where `verified` is None; `verified` alone where `learned` is None.
+        One total per sibling: None where `verified` is None; `verified` alone where there is no opinion.
     """
     valued = [value for value in verified if value is not None]
     if not valued:
-        return [None] * len(verified)
+        return Fused([None] * len(verified), [[0.0] * len(verified) for _ in opinions])
     spread = pstdev(valued)
-    if learned_in_ties and spread == 0.0:
+    if ties and spread == 0.0:
         spread = TIE_SPREAD
     limit = LIMIT_OF_MARGIN * margin
-    shifts = [max(-limit, min(limit, weight * spread * z)) for z in clipped_z_scores(verified, learned)]
-    return [None if value is None else value + shift for value, shift in zip(verified, shifts, strict=True)]
+    shares = [
+        [opinion.weight * spread * z for z in clipped_z_scores(verified, opinion.values, floor=opinion.floor)]
+        for opinion in opinions
+    ]
+    totals = [
+        None if value is None else value + max(-limit, min(limit, sum(share[row] for share in shares)))
+        for row, value in enumerate(verified)
+    ]
+    return Fused(totals, shares)
 
 
-def clipped_z_scores(verified: Sequence[float | None], learned: Sequence[float | None]) -> list[float]:
-    """Return z of `learned` over the members that have both values, clipped to ±2; 0 for the others."""
-    pairs = zip(verified, learned, strict=True)
+def soundness(gates: Sequence[Sequence[float | None]], *, margin: float) -> list[float]:
+    """Return what stands in for verdicts: 1 for a member that no gate objects to, else at most `1 - margin`.
+
+    Args:
+        gates: by gate, its values by member; None passes.
+        margin: as in `fuse_group`.
+    """
+    if not gates:
+        return []
+    members = range(len(gates[0]))
+    passed = [[value is None or value >= SOUND for value in gate] for gate in gates]
+    shares = [sum(gate[row] for gate in passed) / len(gates) for row in members]
+    return [1.0 if share == 1.0 else (1.0 - margin) * share for share in shares]
+
+
+def clipped_z_scores(
+    verified: Sequence[float | None], values: Sequence[float | None], *, floor: float = SCALE_FLOOR
+) -> list[float]:
+    """Return z of `values` over the members that have both, clipped to ±2; 0 for the others."""
+    pairs = zip(verified, values, strict=True)
     both = [score for value, score in pairs if value is not None and score is not None]
     if len(both) < 2:
-        return [0.0] * len(learned)
-    mean, scale = fmean(both), max(pstdev(both), SCALE_FLOOR)
+        return [0.0] * len(values)
+    mean, scale = fmean(both), max(pstdev(both), floor)
     return [
         0.0 if score is None or value is None else max(-Z_LIMIT, min(Z_LIMIT, (score - mean) / scale))
-        for value, score in zip(verified, learned, strict=True)
+        for value, score in zip(verified, values, strict=True)
     ]

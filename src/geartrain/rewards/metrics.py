@@ -30,6 +30,12 @@ class Metric:
         self._load = load
         self._measure: Measure | None = None
 
+    @classmethod
+    def loaded(cls, name: str) -> "Metric":
+        """Return a metric whose library is there. Raises UserError if it is not installed, KeyError for no metric."""
+        measure = METRICS[name]()
+        return cls(name, lambda: measure)
+
     def score(self, trajectories: Sequence[Trajectory], tasks: Tasks) -> list[Outcome]:
         """Return one outcome in [0, 1] per trajectory. Raises UserError if the library is not installed."""
         if self._measure is None:

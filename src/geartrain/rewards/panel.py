@@ -2,12 +2,37 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from geartrain.rewards.audit import AuditLog
 from geartrain.rewards.channel import Tasks
+from geartrain.rewards.learned import Learned
 from geartrain.rewards.outcome import Outcome
 from geartrain.rewards.tools import Clock, Tool
+from geartrain.rewards.weights import Weights
 from geartrain.trajectory import Trajectory
+
+LEARNED = Learned.name
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Which tools are asked beside the verdict and the reward model, and how much each weighs."""
+
+    tools: Sequence[Tool] = ()
+    weights: Weights = field(default_factory=Weights)
+    iterations: int = 1
+    """Of the run: with an episode's policy version they give the share of the run that is over."""
+    seconds: float | None = None
+    """Time that one batch of episodes may take; None is no limit."""
+    audit: AuditLog | None = None
+
+    def weight(self, tool: str, trajectory: Trajectory, learned: float) -> float:
+        """Return the weight of a tool for an episode's family at its time; `learned` is the reward model's own."""
+        share = min(1.0, trajectory.policy_version / max(1, self.iterations - 1))
+        weights = replace(self.weights, everywhere={LEARNED: learned, **self.weights.everywhere})
+        return weights.of(tool, family=trajectory.family, share=share)
+
 
 Columns = dict[str, list[Outcome]]
 """Outcomes by tool, in the order of the trajectories."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from geartrain.rewards import words as text
 from geartrain.rewards.channel import Tasks
+from geartrain.rewards.fusion import SOUND
 from geartrain.rewards.outcome import Failed, NotApplicable, Outcome, measured
 from geartrain.rewards.reading import Reading, read
 from geartrain.trajectory import Trajectory
 
-SOUND = 0.5
 LONGEST = 400
 """Words of an answer to a task that states no limit."""
 ADDRESSED = re.compile(

@@ -1,13 +1,13 @@
 """The tools that come with geartrain, declared: rules and metrics; how a reward model becomes one."""
 
 from geartrain.rewards.channel import Channel
+from geartrain.rewards.fusion import SCALE_FLOOR
+from geartrain.rewards.judge import JudgePairs, JudgeScores
 from geartrain.rewards.metrics import METRICS, Metric
 from geartrain.rewards.rules import RULES, Rule
 from geartrain.rewards.tools import Applies, Cost, Registry, Tool
 from geartrain.rewards.verified import PROGRESS_WEIGHT, Verified
 
-LEARNED_FLOOR = 0.25
-"""Nats; see `fusion`."""
 RULE_WORDS = {
     "length": "a window of words; empty is 0",
     "repetition": "what was said before, runs of words, lines, one character",
@@ -35,7 +35,17 @@ def verified_tool(progress_weight: float = PROGRESS_WEIGHT) -> Tool:
 
 def learned_tool(channel: Channel) -> Tool:
     """Return a trained reward model as a tool; its channel is `Learned`."""
-    return Tool(channel, "model", Cost.MODEL, "the trained reward model's opinion, in nats", floor=LEARNED_FLOOR)
+    return Tool(channel, "model", Cost.MODEL, "the trained reward model's opinion, in nats", floor=SCALE_FLOOR)
+
+
+def scores_tool(channel: JudgeScores) -> Tool:
+    """Return a language model's scores as a tool."""
+    return Tool(channel, "judge", Cost.SERVER, "a language model's score by a rubric, 1 to 10", batch=1)
+
+
+def pairs_tool(channel: JudgePairs) -> Tool:
+    """Return a language model's comparisons as a tool; groups must reach it whole, so it is asked for all at once."""
+    return Tool(channel, "judge", Cost.SERVER, "a language model's comparisons, in both orders", batch=10**6)
 
 
 def rule_tool(name: str) -> Tool:

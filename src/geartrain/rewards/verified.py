@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from geartrain.rewards.channel import Tasks
-from geartrain.rewards.outcome import Failed, Outcome, Value
+from geartrain.rewards.outcome import Failed, NotApplicable, Outcome, Value
 from geartrain.trajectory import Trajectory
 
 PROGRESS_WEIGHT = 0.2
@@ -29,8 +29,14 @@ class Verified:
         self._progress_weight = progress_weight
 
     def score(self, trajectories: Sequence[Trajectory], tasks: Tasks) -> list[Outcome]:
-        """Return one outcome in [0, 1] per trajectory; a verdict that is not one fails."""
-        return [self._one(trajectory) for trajectory in trajectories]
+        """Return one outcome in [0, 1] per trajectory; a verdict that is not one fails.
+
+        A task whose spec says `"verdict": false` has nobody who could verify it.
+        """
+        return [
+            NotApplicable("no_verdict") if _unverified(tasks, trajectory) else self._one(trajectory)
+            for trajectory in trajectories
+        ]
 
     def _one(self, trajectory: Trajectory) -> Outcome:
         if not isinstance(trajectory.success, bool):  # result codes such as -1 are truthy (rl-faults E6)
@@ -40,3 +46,8 @@ class Verified:
         return Value(
             verified_score(trajectory.success, trajectory.progress, progress_weight=self._progress_weight),
         )
+
+
+def _unverified(tasks: Tasks, trajectory: Trajectory) -> bool:
+    task = tasks.get(trajectory.task_id)
+    return task is not None and task.spec.get("verdict") is False
