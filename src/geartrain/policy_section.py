@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from geartrain.methods import METHODS, setting_problems, settings_of, unknown_method
 from geartrain.schema import Count, NonNegative, Number, Positive, SamplingSection, Section
+from geartrain.tools_section import ToolsSection
 
 
 def _known_method(name: str) -> str:
@@ -103,6 +104,7 @@ class PolicySection(Section):
     learned_in_ties: bool = False
     """Whether siblings that the verifier cannot tell apart are told apart by the reward model alone. True makes use of
     every group, and lets the policy please the model where nothing else counts (reward hacking)."""
+    tools: ToolsSection = ToolsSection()
     learn_from_cut: bool = False
     """Whether episodes that were cut short (too many turns, context full) are trained on. True lets long loops outweigh
     everything else; either way they count in their group's statistics."""

@@ -30,6 +30,7 @@ from geartrain.placement import own_device
 from geartrain.preemption import leave_if_asked
 from geartrain.progress import bar
 from geartrain.ranks import ALONE, Ranks, deal_whole, in_place
+from geartrain.rewards.assembly import assemble
 from geartrain.rewards.description import describe_channels, disagreement
 from geartrain.rewards.mix import RewardMix, Scored
 from geartrain.rollouts.collect import EpisodeRequest, Limits
@@ -120,6 +121,11 @@ def _recorder(job: Job) -> Recorder:
     if not job.ranks.leads:
         return Recorder()
     return Recorder(folder, megabytes=section.record_megabytes, grains=grains, earlier=earlier)
+
+
+def _audit(job: Job) -> Path:
+    """Return where this rank says what every tool of the reward said."""
+    return live_record(job.work).with_suffix("") / f"reward_audit-{job.ranks.rank}.jsonl"
 
 
 @dataclass(frozen=True)
@@ -286,6 +292,7 @@ def _world(job: Job, policy: Policy, players: Players, frame: Frame) -> TaskWorl
         progress_weight=section.progress_weight,
         learned_in_ties=section.learned_in_ties,
         device=policy.model.device,
+        panel=assemble(section.tools, iterations=section.iterations, audit=_audit(job)),
     )
     environment = load_environment(config.environment, job.inputs["tasks"] / "worlds")
     history = History.of_frame(frame.table)
