@@ -11,6 +11,7 @@ from geartrain import (
     model_commands,
     operations,
     preference_commands,
+    reward_commands,
     sandbox_command,
     scheduling,
     serve_commands,
@@ -23,6 +24,7 @@ GROUPS = {
     "features": feature_commands.app,
     "model": model_commands.app,
     "preferences": preference_commands.app,
+    "reward": reward_commands.app,
     "sandbox": sandbox_command.app,
 }
 """Name -> commands that are called by it, such as `geartrain data status`."""

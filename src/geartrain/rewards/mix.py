@@ -37,6 +37,8 @@ class Scored:
     """Wall seconds that the learned channel and the tools took: what judging costs."""
     shares: dict[str, list[float]] = field(default_factory=dict, compare=False)
     """What each opinion added to the totals before the clipping, by name."""
+    outcomes: dict[str, list[Outcome]] = field(default_factory=dict, compare=False)
+    """What every channel answered, the verdict first."""
 
 
 class RewardMix:
@@ -105,6 +107,16 @@ class RewardMix:
             panel=panel,
         )
 
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """What is asked beside the verdict, the reward model first."""
+        return self._tools
+
+    @property
+    def model_weight(self) -> float:
+        """Weight of the reward model where the panel says none."""
+        return self._weight
+
     def score(self, trajectories: Sequence[Trajectory], tasks_by_id: Tasks) -> Scored:
         """Score trajectories of any number of groups; a group is what shares a `group_id`.
 
@@ -126,7 +138,7 @@ class RewardMix:
             for row, trajectory in enumerate(trajectories)
         ]
         totals, shares = self._totals(trajectories, verified, values)
-        return Scored(totals, filled, count_missing(columns), judge_seconds, shares)
+        return Scored(totals, filled, count_missing(columns), judge_seconds, shares, columns)
 
     def _ask_tools(
         self, trajectories: Sequence[Trajectory], verified: Sequence[Outcome], tasks_by_id: Tasks

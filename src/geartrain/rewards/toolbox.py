@@ -19,6 +19,14 @@ RULE_WORDS = {
     "prose": "sentences, not a heap of keywords",
     "address": "words for a judge, verdicts of its own, marks of a chat's format",
 }
+SUGGESTED = {
+    **dict.fromkeys(RULES, 0.0),
+    "copying": 0.1,
+    "relevance": 0.1,
+    "exact": 0.3,
+    "chrf": 0.3,
+}
+"""Weights to begin with where `policy.tools` names none and somebody asks for an explanation: every rule objects."""
 METRIC_WORDS = {
     "exact": "equal to the reference after a declared normalisation",
     "bleu": "sentence BLEU (sacrebleu)",
@@ -38,14 +46,20 @@ def learned_tool(channel: Channel) -> Tool:
     return Tool(channel, "model", Cost.MODEL, "the trained reward model's opinion, in nats", floor=SCALE_FLOOR)
 
 
+JUDGE_WORDS = {
+    JudgeScores.name: "a language model's score by a rubric, 1 to 10",
+    JudgePairs.name: "a language model's comparisons, in both orders",
+}
+
+
 def scores_tool(channel: JudgeScores) -> Tool:
     """Return a language model's scores as a tool."""
-    return Tool(channel, "judge", Cost.SERVER, "a language model's score by a rubric, 1 to 10", batch=1)
+    return Tool(channel, "judge", Cost.SERVER, JUDGE_WORDS[channel.name], batch=1)
 
 
 def pairs_tool(channel: JudgePairs) -> Tool:
     """Return a language model's comparisons as a tool; groups must reach it whole, so it is asked for all at once."""
-    return Tool(channel, "judge", Cost.SERVER, "a language model's comparisons, in both orders", batch=10**6)
+    return Tool(channel, "judge", Cost.SERVER, JUDGE_WORDS[channel.name], batch=10**6)
 
 
 def rule_tool(name: str) -> Tool:
