@@ -100,7 +100,7 @@ def _version(client: Any, entry: Entry, run: Any) -> Registered:
     made = client.create_model_version(
         entry.name, f"{base}/{MODEL}", run_id=run.info.run_id, tags=entry.properties, await_creation_for=0
     )
-    client.set_registered_model_alias(entry.name, ALIAS, made.version)
+    _name_promoted(client, entry.name, made.version)
     return Registered("mlflow", entry.name, str(made.version), new=True)
 
 
@@ -116,6 +116,14 @@ def _experiment(client: Any, name: str) -> str:
     return str(there.experiment_id)
 
 
+def _name_promoted(client: Any, name: str, version: Any) -> None:
+    """Point the alias to a version. Of two who set one that nobody has had yet the server refuses the second."""
+    with _unless_there():
+        client.set_registered_model_alias(name, ALIAS, version)
+        return
+    client.set_registered_model_alias(name, ALIAS, version)
+
+
 def _make_name(client: Any, name: str) -> None:
     with _unless_there():
         client.create_registered_model(name)
@@ -129,7 +137,7 @@ def _unless_there() -> Iterator[None]:
     try:
         yield
     except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+        if error.error_code != "RESOURCE_ALREADY_EXISTS" and not COLLISION.search(str(error.message)):
             raise
 
 

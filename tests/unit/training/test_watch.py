@@ -209,7 +209,7 @@ def test_every_alarm_has_a_meaning_for_the_report():
 @pytest.mark.parametrize(
     ("name", "settings", "alarm"),
     [
-        ("gear_a", {"grain_learning_rate": 1e-12}, "mixture: the grains' weights were even"),
+        ("gear_a", {"grain_learning_rate": 1e-9}, "mixture: the grains' weights were even"),
         ("gear_b", {"granularity": "learned"}, "granularity: granularity told no turn from another"),
     ],
 )
