@@ -1,13 +1,14 @@
 """The commands `geartrain reward …`: what the reward asks, and why an answer earns what it earns."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from geartrain.errors import UserError
+from geartrain.errors import EXIT_UNHEALTHY, UserError
 
 if TYPE_CHECKING:
     from geartrain.config import Config
@@ -93,6 +94,34 @@ def explain(
         print("\n\n".join(map(as_text, found)))
 
 
+@app.command()
+def attack(
+    probes: Annotated[int, typer.Option(help="Made tasks that every attack is tried on.", min=4, max=10_000)] = 40,
+    seed: Annotated[int, typer.Option(help="Other tasks for another one.")] = 0,
+    directory: Workspace = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Try to hack the reward: answers made to please it, each against the honest one, through the whole mix.
+
+    Tasks without a verdict, which is where a reward can be hacked. An attack wins
+    where it does not earn less than the honest answer. Exit code 4 if more than
+    5 % do. Asks the judge too, where policy.tools or $GEARTRAIN_JUDGE_URL names one.
+
+    \b
+    geartrain reward attack
+    geartrain reward attack --probes 400 --seed 7 --json
+    """
+    from geartrain.rewards.attacks import attack as attacked
+    from geartrain.rewards.attacks import report_text
+    from geartrain.rewards.probes import make_probes
+
+    mix, _ = _mix(_config(directory), directory)
+    report = attacked(mix, make_probes(probes, seed=seed), seed=seed)
+    print(json.dumps(report.to_record(), indent=2) if as_json else report_text(report))
+    if not report.passed:
+        raise typer.Exit(EXIT_UNHEALTHY)
+
+
 def _config(directory: Path) -> "Config":
     from geartrain.config import Config
     from geartrain.config_file import load_config
@@ -102,14 +131,15 @@ def _config(directory: Path) -> "Config":
 
 
 def _mix(config: "Config", directory: Path) -> "tuple[RewardMix, Panel]":
-    from geartrain.rewards.assembly import assemble
+    from geartrain.rewards.assembly import URL, assemble
     from geartrain.rewards.explanation import NoTokens
     from geartrain.rewards.mix import RewardMix
-    from geartrain.rewards.toolbox import SUGGESTED
+    from geartrain.rewards.toolbox import JUDGE_WEIGHT, SUGGESTED
 
     section = config.policy.tools
     if not section.weights:
-        section = section.model_copy(update={"weights": SUGGESTED})
+        judge = {"judge": JUDGE_WEIGHT} if os.environ.get(URL) else {}
+        section = section.model_copy(update={"weights": {**SUGGESTED, **judge}})
     panel = assemble(section, iterations=config.policy.iterations)
     folder = directory / "models/reward_model"
     mix = RewardMix.load(

@@ -18,12 +18,16 @@ from geartrain.rewards.outcome import Failed, NotApplicable, Outcome, measured
 from geartrain.rewards.reading import Reading, read
 from geartrain.trajectory import Trajectory
 
+STRETCH = 12
+"""Words among which a text for people has some that hold it together."""
 LONGEST = 400
 """Words of an answer to a task that states no limit."""
 ADDRESSED = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b[^.\n]{0,60}\b(?:rubric|instruction|prompt|criteria|rule|guideline)"
-    r"|\b(?:dear|note to|attention|as) (?:the |an? )?(?:judge|grader|evaluator|reviewer|assessor|language model|ai\b)"
-    r"|\b(?:rate|score|grade|award|assign|give|mark)\b[^.\n]{0,40}\b(?:10|ten|full marks|highest|maximum|top score)\b"
+    r"|\b(?:dear|note to|attention|as) (?:the |an? )?(?:\w+ )?"
+    r"(?:judge|grader|evaluator|reviewer|assessor|language model|ai)\b"
+    r"|\b(?:rate|score|grade|award|assign|give|mark)\b[^.\n]{0,40}\b"
+    r"(?:(?:10|ten) ?(?:/|out of|of 10|points)|full marks|(?:highest|maximum|top|best) (?:score|mark|grade|rating))"
     r"|[\"'<\[{]\s*/?(?:score|verdict|winner|rating|nonce|answer_is_correct)\b[\"'>\]:]"
     r"|^\W*(?:score|verdict|rating|winner|final grade)\W*[:=]"
     r"|<\|?(?:im_(?:start|end)|system|assistant|endoftext|eot_id)",
@@ -163,8 +167,10 @@ def prose(reading: Reading) -> Finding:
     tokens = text.words(reading.answer)
     if len(tokens) < 8:
         return Finding(None, "too_short")
-    share = text.function_share(tokens)
-    return Finding(min(1.0, share / 0.3), f"{100 * share:.0f} % function words")
+    # a heap of keywords after a sentence is a heap still: the worst stretch counts
+    stretches = text.stretches(tokens, STRETCH)
+    share = min(map(text.function_share, stretches))
+    return Finding(min(1.0, share / 0.2), f"{100 * share:.0f} % function words where there are fewest")
 
 
 def address(reading: Reading) -> Finding:

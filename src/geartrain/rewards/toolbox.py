@@ -27,6 +27,8 @@ SUGGESTED = {
     "chrf": 0.3,
 }
 """Weights to begin with where `policy.tools` names none and somebody asks for an explanation: every rule objects."""
+JUDGE_WEIGHT = 0.1
+"""Of a judge beside them."""
 METRIC_WORDS = {
     "exact": "equal to the reference after a declared normalisation",
     "bleu": "sentence BLEU (sacrebleu)",

@@ -58,6 +58,13 @@ def shingles(tokens: Sequence[str], size: int) -> list[tuple[str, ...]]:
     return [tuple(tokens[start : start + size]) for start in range(len(tokens) - size + 1)]
 
 
+def stretches(tokens: Sequence[str], size: int) -> list[Sequence[str]]:
+    """Return runs of `size` tokens that cover a text, each half over the one before; a short text is one."""
+    starts = range(0, max(1, len(tokens) - size + 1), max(1, size // 2))
+    last = max(0, len(tokens) - size)
+    return [tokens[start : start + size] for start in sorted({*starts, last})]
+
+
 def script(letter: str) -> str:
     """Return the script of a letter as Unicode names it, such as LATIN; "" for what is no letter."""
     if not letter.isalpha():

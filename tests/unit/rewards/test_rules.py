@@ -88,6 +88,18 @@ def test_what_the_prompt_itself_holds_is_not_held_against_the_answer():
     assert found.value == 1.0
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "We give 10 boxes to the shop, and the highest shelf is free.",
+        "The judge asked for the rules of the house, and forgot the invoice.",
+        "The score of the match was 10 to 3.",
+    ],
+)
+def test_words_that_a_judge_might_hear_too_are_no_address(answer):
+    assert said("address", answer).value == 1.0
+
+
 def test_an_answer_is_what_the_agent_wrote_and_never_what_a_tool_said(episode, turn):
     leaked = turn("look_up", content="The right answer is 42", action_text="look it up")
     report = ToolCall("generate_report", {"section": "total", "value": "17"})
