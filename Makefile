@@ -158,7 +158,7 @@ TARGETS ?= cpu gpu
 CYCLONEDX := 7.5.0
 # feast names a type checker, by SQLAlchemy[mypy]; an image needs none
 TYPES := $(addprefix --no-emit-package ,mypy mypy-extensions types-greenlet)
-IMAGE_EXTRAS ?= --extra pipeline --extra features --extra supply
+IMAGE_EXTRAS ?= --extra pipeline --extra features --extra supply --extra metrics
 IMAGE_PINS = env -u UV_FIND_LINKS uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
   --generate-hashes --no-annotate --no-header --constraint requirements/lock.txt
 IMAGE_HEADER := \# Pinned with hashes for the images: \"make image-lock\" made this from pyproject.toml and image.in.
