@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geartrain import artifacts
-from geartrain.datasets import preferences
 from geartrain.differences import rows as reading
 from geartrain.differences.compare import Difference, compare
 from geartrain.differences.kinds import KINDS, Kind, choose_kind
 from geartrain.errors import UserError
+from geartrain.preferences import pairs as preferences
 from geartrain.trajectory import Trajectory, write_trajectories
 
 ROW = st.fixed_dictionaries(

@@ -239,6 +239,7 @@ def test_forged_pairs_of_held_out_tasks_are_probes_and_no_evidence(tmp_path: Pat
         "train": 6,
         "validation": 2,
         "probes": 3,
+        "files": 0,
     }
     _, trainer = make_trainer([*make_pairs(), *forged])
     trainer.run(tmp_path, nothing)
