@@ -69,9 +69,9 @@ def _connect(folder: Path, place: str) -> sqlite3.Connection:
         database = sqlite3.connect(place, timeout=PATIENCE_SECONDS, isolation_level=None)
         try:
             database.execute("PRAGMA synchronous = OFF")  # what a power cut harms is made again
-            ingestion.refresh(database, folder)
-            if database.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:
+            if database.execute("PRAGMA quick_check(1)").fetchall() != [("ok",)]:  # a new one is empty
                 raise sqlite3.DatabaseError(f"{place}: is harmed")
+            ingestion.refresh(database, folder)
             return database
         except sqlite3.DatabaseError as error:
             database.close()
